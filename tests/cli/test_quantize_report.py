@@ -141,9 +141,9 @@ def test_ranges_found_at_run_time_stand_first_where_the_target_finds_them(classi
 def test_values_are_collected_once_for_all(classifier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passes: list[str] = []
 
-    def count(model: Any, planned: Any, dataset: Any, *more: Any) -> Any:
-        passes.append(dataset.name)
-        return collect(model, planned, dataset, *more)
+    def count(model: Any, planned: Any, session: Any, *more: Any) -> Any:
+        passes.append(session.data.name)
+        return collect(model, planned, session, *more)
 
     monkeypatch.setattr(calibration, "collect", count)
     mezzo.quantize_report("model.onnx", "calib.npz", labels=["label"])

@@ -21,7 +21,7 @@ from mezzo.clusters.model_transfer import open_by_path, source_of
 from mezzo.contracts.executor import HERE, crew_at_work, in_turn, working_with
 from mezzo.contracts.frontend import Model
 from mezzo.conversion.results import open_source
-from mezzo.evaluate.model_data import open_model_data
+from mezzo.evaluate.data_session import ResumeFiles, open_session
 from mezzo.formats.dtypes import DType
 from mezzo.ir.nodes import Kind
 from mezzo.quantize.collection import collect
@@ -70,8 +70,8 @@ def test_calibration_has_the_same_bytes_however_it_was_split(seed: int, tmp_path
     names = [graph.values[value].name for value in made if graph.values[value].dtype is DType.FLOAT32]
 
     def collected(name: str) -> dict[str, bytes]:
-        dataset = open_model_data(opened, data)
-        collector = collect(opened, reading, dataset, names, [], tmp_path / f"{name}.npz").collector
+        session = open_session(opened, data, files=ResumeFiles(calibration=tmp_path / f"{name}.npz"))
+        collector = collect(opened, reading, session, names, []).collector
         return {key: array.tobytes() for key, array in collector.state().items()}
 
     alone = collected("alone")

@@ -18,12 +18,12 @@ from mezzo.common.errors import InputError
 from mezzo.contracts.frontend import Model
 from mezzo.contracts.options.request import Request
 from mezzo.conversion.fusing import fuse
+from mezzo.evaluate.answers import ComparisonOptions, compare_models
 from mezzo.evaluate.model_data import open_model_data
 from mezzo.formats.dtypes import DType
 from mezzo.onnx.files.factors import Factors
 from mezzo.onnx.run.run import native_session
 from mezzo.planner.options import read_options
-from mezzo.tuning.repair.overflow_protection import check
 
 Array = npt.NDArray[np.float32]
 
@@ -204,7 +204,8 @@ def test_results_are_held_to_what_came_in() -> None:
     proto, data = _network()
     fused = fused_of(open_model(proto))
 
-    comparison = check(fused, fused.original, open_model_data(fused, data), None, DType.FLOAT16)
+    dataset, options = open_model_data(fused, data), ComparisonOptions(low=DType.FLOAT16)
+    comparison = compare_models(fused.given, fused.runnable(fused.original), dataset, options)
 
     assert 0.0 < comparison.outputs[0].relative_l2.estimate <= _TOLERANCE, "beside itself it would be 0"
 

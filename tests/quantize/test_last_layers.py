@@ -7,7 +7,7 @@ import onnx
 import onnx.parser
 
 import mezzo
-from mezzo.tuning.repair.last_layers import RULE
+from mezzo.tuning.repair.float_fallback import LAST_LAYERS
 
 DEPTH = 6
 LAYERS = "\n".join(f"[c{k}] h{k} = Conv(r{k - 1}, w{k})\n[a{k}] r{k} = Relu(h{k})" for k in range(1, DEPTH))
@@ -45,7 +45,7 @@ def test_last_product_goes_back_where_a_part_of_its_output_is_lost(tmp_path: Pat
     assert converted.measured.comparison.verdict.is_same
     assert quantized(converted) >= {f"c{k}" for k in range(1, DEPTH)} and "last" not in quantized(converted)
     assert any("1 of the products nearest to the outputs went back to floats" in n for n in converted.measured.notes)
-    assert any(node.name == "last" and node.rule == RULE for node in converted.plan.nodes)
+    assert any(node.name == "last" and node.rule == LAST_LAYERS for node in converted.plan.nodes)
 
 
 def test_nothing_goes_back_where_the_answers_are_right(tmp_path: Path) -> None:

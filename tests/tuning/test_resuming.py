@@ -15,7 +15,6 @@ from random_models import random_feeds, random_model
 import mezzo
 from mezzo.common.errors import InputError
 from mezzo.contracts.executor import HERE, Job, working_with
-from mezzo.tuning import tuner
 
 
 class Ending:
@@ -219,8 +218,7 @@ def test_a_search_ends_with_the_run_in_which_its_time_does(
         return team(job, models, noting)
 
     monkeypatch.setattr(executor, "team", watching)
-    monkeypatch.setattr(tuner, "time", Clock)
-    monkeypatch.setattr("mezzo.api.tune.time", Clock)
+    monkeypatch.setattr("mezzo.evaluate.data_session.time", Clock)
     with working_with(executor):
         found = mezzo.tune(model, data=data, max_error=3e-4, time_limit_s=float(runs))
     assert found.measured is not None and found.measured.search is not None

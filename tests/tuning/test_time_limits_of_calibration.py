@@ -73,8 +73,7 @@ def test_tuning_calibrates_on_what_it_has_time_for(
     executor = Watching(limit)
     state = tmp_path / "state.json"
     with monkeypatch.context() as patched, working_with(executor):
-        for module in ("mezzo.api.tune", "mezzo.tuning.tuner"):
-            patched.setattr(f"{module}.time", clock_of(executor))
+        patched.setattr("mezzo.evaluate.data_session.time", clock_of(executor))
         found = _tune(time_limit_s=float(limit), resume=state)
     assert executor.collected == limit
     assert cut_of(found.plan.notes) == (limit, CALIBRATED)
@@ -94,7 +93,7 @@ def test_tuning_calibrates_on_what_it_has_time_for(
 def test_a_report_ends_with_its_first_row(limit: int, seen: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twelve batches are measured, nine are calibrated on, and then rows are judged."""
     executor = Watching(limit)
-    monkeypatch.setattr("mezzo.api.quantize_report.time", clock_of(executor))
+    monkeypatch.setattr("mezzo.evaluate.data_session.time", clock_of(executor))
     with working_with(executor):
         found = mezzo.quantize_report(
             DIGITS / "digits.onnx", calibrators=["minmax", "mse", "entropy"], time_limit_s=float(limit), **ASKED

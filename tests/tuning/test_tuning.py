@@ -18,6 +18,7 @@ from mezzo.common.errors import InputError
 from mezzo.contracts.options.request import Request
 from mezzo.contracts.strategy import cost
 from mezzo.conversion.results import open_source
+from mezzo.evaluate.data_session import DataSession
 from mezzo.evaluate.model_data import open_model_data
 from mezzo.formats.dtypes import DType
 from mezzo.numerics.data.splits import cut
@@ -27,7 +28,7 @@ from mezzo.planner.plan_options import ErrorPrice
 from mezzo.tuning.evaluator import Evaluator, units_of
 from mezzo.tuning.frontier import trace
 from mezzo.tuning.goals import Goal, ScoreCache, score
-from mezzo.tuning.tuner import SearchLimits, Tuner
+from mezzo.tuning.tuner import Tuner
 
 _MLP = """<ir_version: 10, opset_import: ["" : 21]>
 g (float[N,16] x) => (float[N,4] y) {
@@ -57,7 +58,7 @@ def batches(count: int = 8, seed: int = 0) -> list[dict[str, Any]]:
 
 def error_of(evaluator: Evaluator, low: Any, data: Any) -> float:
     """The largest relative L2 error of an output with these nodes low."""
-    scored = score(evaluator, Goal(max_error=1.0, margin=1.0), low, data)
+    scored = score(evaluator, Goal(max_error=1.0, margin=1.0), low, DataSession(data=data))
     assert scored is not None
     return scored.error
 
@@ -128,7 +129,7 @@ def test_frontier_has_the_same_plans_whatever_all_low_costs_beside_the_sum() -> 
     """
     model = open_source(mlp(), False, None)
     goal, data = Goal(max_error=1e-9, margin=1.0), open_model_data(model, batches())
-    tuner = Tuner(model, read_options(Request(policy="aggressive")), goal, data, SearchLimits(), ScoreCache(None, {}))
+    tuner = Tuner(model, read_options(Request(policy="aggressive")), goal, DataSession(data=data), ScoreCache(None, {}))
     keys = [point.key for point in tuner.choose().points]
     assert len(keys) > 3
     for scale in (1e-3, 1.0, 1e3):
@@ -143,7 +144,7 @@ def test_what_has_a_price_before_a_search_keeps_it() -> None:
     left = {low: {"one": ErrorPrice(1 << 40, "left")}}
     options = replace(options, planning=replace(options.planning, error_prices=left))
     goal, data = Goal(max_error=1e-9, margin=1.0), open_model_data(model, batches())
-    tuner = Tuner(model, options, goal, data, SearchLimits(), ScoreCache(None, {}))
+    tuner = Tuner(model, options, goal, DataSession(data=data), ScoreCache(None, {}))
     choosing = tuner.choose()
     one = tuner.evaluator.graph.by_name["one"]
     assert len(choosing.points) > 2 and not any(point.levels[one] for point in choosing.points)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mezzo.common.errors import InputError
 from mezzo.conversion.recall import recorded_target
 from mezzo.conversion.results import Progress, lab_of, open_source
-from mezzo.evaluate.answers import Asked, check_asked, compare_asked, read_accumulation
+from mezzo.evaluate.answers import ComparisonOptions, compare_models, read_accumulation
 from mezzo.evaluate.model_data import open_model_data
 from mezzo.numerics.measures import Comparison
 from mezzo.numerics.metrics.user_metric import Metric
@@ -69,18 +69,17 @@ def compare(
         ModelError: a model is not valid ONNX.
         ContractError: the model does not run.
     """
-    planning = Asked(
+    options = ComparisonOptions(
         max_error=max_error,
-        run=run,
         metric=metric,
         max_drop=None if max_drop is None else read_drop(max_drop),
-        has_layers=layers,
+        run=run,
         accumulation=read_accumulation(accumulate, tile, run),
-        low=None,
+        has_layers=layers,
         names=(_name(reference, "the reference"), _name(model, "the model")),
         progress=progress,
     )
-    check_asked(planning)
+    options.check()
     first, second = (
         open_source(source, trust_external_paths, None) for source in (reference, model)
     )
@@ -93,7 +92,7 @@ def compare(
     if batch_size is None:  # a fixed batch size of either model applies to both
         batch_size = lab_of(first).inputs.fixed_length or lab_of(second).inputs.fixed_length
     dataset = open_model_data(first, data, labels=labels, batch_size=batch_size)
-    comparison = compare_asked(first, second.runnable(second.original), dataset, planning, second)
+    comparison = compare_models(first, second.runnable(second.original), dataset, options, second)
     target, low = recorded_target(second)
     gain = None if target is None or low is None else told_gain(target, low)
     return replace(

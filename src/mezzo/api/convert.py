@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from mezzo.common.errors import InputError
 from mezzo.common.message_style import option, verb
-from mezzo.common.safe_paths import check_destination, check_destinations, resume_companion
+from mezzo.common.safe_paths import check_destination
 from mezzo.contracts.options.keyword_types import ConvertOptions, PlanOptions
 from mezzo.contracts.options.keywords import named_settings, request_of, tells_options
 from mezzo.contracts.options.request import Request
@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     import onnx_ir
 
     from mezzo.contracts.frontend import Model
+    from mezzo.evaluate.data_session import ResumeFiles
     from mezzo.formats.dtypes import DType
     from mezzo.numerics.data.datasets import Data
+    from mezzo.numerics.measures import Measured
 
 
 @tells_options
@@ -104,8 +106,6 @@ def convert(
     """
     if dst is not None:
         check_destination(dst)
-    state_files = {kind: resume_companion(resume, kind) for kind in ("ranges", "calibration")}
-    check_destinations({"resume": resume, **state_files}, () if dst is None else (Path(dst),))
     replayed = _given_plan(plan)
     if replayed is not None and data is not None:
         raise InputError(
@@ -119,6 +119,12 @@ def convert(
             f"{option(name)} is about data, and none is given; give {option('data')} too, or leave"
             " it out"
         )
+    files: ResumeFiles | None = None
+    if resume is not None:
+        from mezzo.evaluate.data_session import resume_files
+
+        models = () if dst is None else (Path(dst),)
+        files = resume_files(resume, "scores", "ranges", "calibration", models=models)
     request = aimed(src, request_of(options))
     if replayed is not None:
         replaying = replay_options(named_settings(options), replayed)
@@ -126,27 +132,29 @@ def convert(
         model = open_source(src, request.trust_external_paths, progress)
         return _convert(model, dst, replaying, replayed, overwrite=overwrite)
     model = open_source(src, request.trust_external_paths, progress)
-    if data is None:
-        return convert_opened(model, dst, request, overwrite=overwrite)
-    from mezzo.tuning.repair.overflow_protection import convert_on_data
-
-    return convert_on_data(
-        model,
-        dst,
-        request,
-        data,
-        labels=labels,
-        batch_size=batch_size,
-        overwrite=overwrite,
-        resume=resume,
-    )
+    return convert_opened(model, dst, request, data, labels, batch_size, files, overwrite=overwrite)
 
 
 def convert_opened(
-    model: "Model", dst: str | os.PathLike[str] | None, request: Request, *, overwrite: bool = False
+    model: "Model",
+    dst: str | os.PathLike[str] | None,
+    request: Request,
+    data: "Data | None",
+    labels: Sequence[str],
+    batch_size: int | None,
+    files: "ResumeFiles | None" = None,
+    *,
+    overwrite: bool = False,
 ) -> Converted:
-    """Convert an open model. Options and errors are those of `convert`."""
-    options = check_parameters(read_options(request))
+    """Convert an open model, on data if it is given. Options and errors are those of `convert`."""
+    options = read_options(request)
+    if data is not None:
+        from mezzo.evaluate.data_session import open_session
+        from mezzo.tuning.repair.overflow_protection import convert_on_data
+
+        session = open_session(model, data, labels=labels, batch_size=batch_size, files=files)
+        return convert_on_data(model, dst, options, session, overwrite=overwrite)
+    check_parameters(options)
     if options.prepares_model:
         model, options = _with_weights(model, options)
     return _convert(model, dst, options, None, overwrite=overwrite)
@@ -167,19 +175,16 @@ def _convert(
     *,
     overwrite: bool,
 ) -> Converted:
-    from mezzo.conversion.conversion import convert_model
     from mezzo.conversion.recall import recall
+    from mezzo.tuning.repair.runtime_check import convert_planned, measured_without_data
 
     recalled_options = recall(model, options) if plan is None else options
-    decided, result = convert_model(model, recalled_options, plan)
-    if not decided.may_gain:
-        return finish(model, decided, result, dst, overwrite=overwrite)
-    from mezzo.tuning.repair.runtime_check import PlannedResult, measured_without_data
-
-    planned = PlannedResult(decided=decided, result=result, options=recalled_options)
-    checked, measured = measured_without_data(model, planned, may_change=plan is None)
+    planned = convert_planned(model, recalled_options, plan)
+    measured: Measured | None = None
+    if planned.decided.may_gain:
+        planned, measured = measured_without_data(model, planned, may_change=plan is None)
     return finish(
-        model, checked.decided, checked.result, dst, overwrite=overwrite, measured=measured
+        model, planned.decided, planned.result, dst, overwrite=overwrite, measured=measured
     )
 
 

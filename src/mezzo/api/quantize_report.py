@@ -1,22 +1,20 @@
 """Comparison of calibrators: error, accuracy, size, share of INT8 matmuls and convolutions."""
 
-import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from mezzo.common.errors import InputError
 from mezzo.common.message_style import option
-from mezzo.common.safe_paths import check_destinations, resume_companion
 from mezzo.contracts.calibrator import NO_CALIBRATOR
 from mezzo.contracts.lab import EMULATED
 from mezzo.contracts.options.keyword_types import PlanOptions
 from mezzo.contracts.options.keywords import tells_options
 from mezzo.conversion.fusing import fuse
 from mezzo.conversion.results import Progress, finish, lab_of, open_source, read_plan_options
+from mezzo.evaluate.data_session import DataSession, begin, open_session, resume_files
 from mezzo.evaluate.model_data import open_model_data
 from mezzo.evaluate.range_measurement import measure_ranges
 from mezzo.ir.nodes import Kind
@@ -32,6 +30,7 @@ from mezzo.quantize.calibration import (
     Watched,
     check_method,
     choose_parameters,
+    hold_out_for_scales,
     suits,
     tell_cut,
     watch,
@@ -40,9 +39,8 @@ from mezzo.quantize.calibration import (
 from mezzo.quantize.calibrator_names import calibrator_of
 from mezzo.quantize.corrections import correct_parameters
 from mezzo.tables.facts import Cost
-from mezzo.tuning.evaluator import split_for_scales
 from mezzo.tuning.goals import ScoreCache
-from mezzo.tuning.repair.overflow_protection import Attempt, attempt_on, with_data_settings
+from mezzo.tuning.repair.attempts import Attempt, Attempts
 
 if TYPE_CHECKING:
     import onnx
@@ -99,12 +97,8 @@ def quantize_report(
         ModelError: the model is not valid ONNX.
         ContractError: the model does not run.
     """
-    deadline = math.inf if time_limit_s is None else time.monotonic() + time_limit_s
-
-    def has_time() -> bool:
-        return time.monotonic() < deadline
-
-    check_destinations({"resume": resume, "ranges": resume_companion(resume, "ranges")})
+    limit = begin(time_limit_s)
+    files = resume_files(resume, "calibration", "ranges")
     words = _calibrator_words(calibrators, options)
     if options.get("to") is None:
         options["to"] = "int8"
@@ -126,29 +120,36 @@ def quantize_report(
     if metric is not None:
         load_metric(metric)  # fail before the runs
     model = open_source(src, trust, progress)
-    parts = _part(model, data, held_out, labels, batch_size)
+    if held_out is None:
+        whole = open_session(
+            model, data, labels=labels, batch_size=batch_size, files=files, limit=limit
+        )
+        parts, part_note = hold_out_for_scales(model, whole)
+    else:
+        whole = open_session(
+            model, data, batch_size=batch_size, files=files, limit=limit, others=True
+        )
+        parts, part_note = _with_held_out(
+            whole, open_model_data(model, held_out, labels=labels, batch_size=batch_size)
+        )
     if dynamic_options is not None:
-        dynamic_options = fuse(model, with_data_settings(dynamic_options, data))[1]
-    model, chosen = fuse(model, with_data_settings(chosen, data))
-    ranges_file = resume_companion(resume, "ranges")
-    ranges = measure_ranges(
-        model, parts.whole, resume=ranges_file, progress=progress, may_go_on=has_time
-    )
+        dynamic_options = fuse(model, dynamic_options.with_settings(data=whole.name))[1]
+    model, chosen = fuse(model, chosen.with_settings(data=whole.name))
+    ranges = measure_ranges(model, whole)
     time_notes = (
         []
-        if has_time()
+        if whole.has_time()
         else [f"the time limit ended the ranges: they are of {ranges.data.batches} batches"]
     )
-    begin = time.monotonic()
+    begin_s = time.monotonic()
     observed = [entry for entry in named.values() if entry is not None]
-    observations = watch(
-        model, chosen, parts.seen, observed, None if resume is None else Path(resume), has_time
-    )
-    collecting_s = time.monotonic() - begin
+    observations = watch(model, chosen, parts, observed)
+    collecting_s = time.monotonic() - begin_s
     metrics, metric_notes = _metrics_of(model, parts.judging, metric)
     trials = _Trials(
-        model=model, options=chosen, watched=observations, ranges=ranges, parted=parts,
-        metrics=metrics, has_shares=metric is None, late=dynamic_options, has_time=has_time,
+        model=model, options=chosen, watched=observations, ranges=ranges, session=parts,
+        whole=whole.without_files(), metrics=metrics, has_shares=metric is None,
+        late=dynamic_options,
     )  # fmt: skip
     rows, notes_by_text, references = (
         list[CalibratorRow](),
@@ -170,9 +171,10 @@ def quantize_report(
         rows.append(row)
     return Calibrations(
         to=to, target=chosen.planning.target.name, calibrated=observations.data, judged=evaluated,
-        is_unseen=parts.is_unseen, scores=tuple(references.items()), size_bytes=model.size_bytes,
+        is_unseen=parts.held_out is not None, scores=tuple(references.items()),
+        size_bytes=model.size_bytes,
         collecting_s=collecting_s, rows=tuple(rows),
-        notes=(parts.note, *time_notes, *tell_cut(observations), *metric_notes,
+        notes=(part_note, *time_notes, *tell_cut(observations), *metric_notes,
                *_spell_notes(notes_by_text, len(rows)), *_tell_untried(untried)),
     )  # fmt: skip
 
@@ -231,42 +233,15 @@ def _name_calibrators(
     return by_word
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Parted:
-    """The conversion's whole data, its parts for calibration and evaluation, and a note on both."""
-
-    whole: Dataset
-    seen: Dataset
-    judging: Dataset
-    is_unseen: bool
-    note: str
-
-
-def _part(
-    model: "Model",
-    data: "Data",
-    held_out: "Data | None",
-    labels: Sequence[str],
-    batch_size: int | None,
-) -> _Parted:
-    if held_out is None:
-        all_data = open_model_data(model, data, labels=labels, batch_size=batch_size)
-        scale_data, unseen, note = split_for_scales(model, all_data)
-        return _Parted(
-            whole=all_data,
-            seen=scale_data,
-            judging=unseen or scale_data,
-            is_unseen=unseen is not None,
-            note=note,
-        )
-    all_data = open_model_data(model, data, batch_size=batch_size, others=True)
-    judging = open_model_data(model, held_out, labels=labels, batch_size=batch_size)
-    if not any(batch.samples for batch in judging):
+def _with_held_out(whole: DataSession, held_out: Dataset) -> tuple[DataSession, str]:
+    """The session with the held-out data, and a note. Raises InputError: it has no sample."""
+    if next(held_out.filled(), None) is None:
         raise InputError(
-            f"{judging.name}: has no sample, and {option('held_out')} judges the answers; give some"
+            f"{held_out.name}: has no sample, and {option('held_out')} judges the answers; give"
+            " some"
         )
-    note = f"scales are from {all_data.name}, and {judging.name} judged the answers"
-    return _Parted(whole=all_data, seen=all_data, judging=judging, is_unseen=True, note=note)
+    note = f"scales are from {whole.data.name}, and {held_out.name} judged the answers"
+    return whole.on(whole.data, held_out), note
 
 
 def _metrics_of(
@@ -275,7 +250,7 @@ def _metrics_of(
     """Metrics by name, and notes if the labels give no classes."""
     if metric is not None:
         return {name_metric(metric): metric}, []
-    batch = next((candidate for candidate in judging if candidate.samples), None)
+    batch = next(judging.filled(), None)
     if batch is None or not batch.labels:
         return {}, []
     classes = find_classes(lab_of(model.given).native()(batch.feeds), batch.labels, batch.samples)
@@ -285,6 +260,7 @@ def _metrics_of(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Trials:
     """A model, its options, the collected observations, and the data and metrics for evaluation.
+    `session`: the data of scales, and data held out if possible; `whole`: all data, for ranges.
 
     `late` are the options for ranges at run time, if they are tried.
     """
@@ -293,51 +269,50 @@ class _Trials:
     options: "Options"
     watched: Watched
     ranges: Ranges
-    parted: _Parted
+    session: DataSession
+    whole: DataSession
     metrics: Mapping[str, str | Metric]
     has_shares: bool
     late: "Options | None"
-    has_time: Callable[[], bool]
 
     def in_time(self) -> "_Trials":
         """A copy whose passes over data raise OutOfTime after the time limit."""
-        scale_data, judging = (
-            in_time(data, self.has_time) for data in (self.parted.seen, self.parted.judging)
+        session = self.session
+        data, held_out = (
+            None if part is None else in_time(part, session.has_time)
+            for part in (session.data, session.held_out)
         )
-        return replace(self, parted=replace(self.parted, seen=scale_data, judging=judging))
+        assert data is not None, "a session has data"
+        return replace(self, session=session.on(data, held_out))
 
     def run(
         self, word: str, calibrator: "Calibrator | None", references: dict[str, float]
     ) -> tuple[Attempt, CalibratorRow]:
         """Convert with a calibrator and evaluate; adds the reference's scores to `references`."""
-        begin = time.monotonic()
-        model, ranges, judging, scale_data = self.model, self.ranges, self.parted.judging, None
+        begin_s = time.monotonic()
+        model, ranges, session = self.model, self.ranges, self.session
         if calibrator is None:
             assert self.late is not None, "options of what is asked for"
-            options = with_parameters(model, self.late, judging, NO_CALIBRATOR)
+            options = with_parameters(model, self.late, session)
         else:
-            options = choose_parameters(model, self.options, self.watched, calibrator)
-        choosing_s = time.monotonic() - begin
+            options = replace(self.options, calibrator=word)
+            options = choose_parameters(model, options, self.watched, calibrator)
+        choosing_s = time.monotonic() - begin_s
         if calibrator is not None:
-            scale_data, unseen = self.parted.seen, judging if self.parted.is_unseen else None
-            model, options = correct_parameters(
-                model, options, scale_data, unseen, word, self.has_time
-            )
+            model, options = correct_parameters(model, options, session)
             if model is not self.model:
-                ranges = measure_ranges(model, self.parted.whole, may_go_on=self.has_time)
-        is_cut = calibrator is not None and options.steps and not self.has_time()
+                ranges = measure_ranges(model, self.whole)
+        is_cut = calibrator is not None and options.steps and not session.has_time()
         if is_cut:
             options = replace(options, steps=())
-        settings = tuple(
-            (name, word if name == "calibrator" else value) for name, value in options.settings
+        options = options.with_settings(calibrator=word)
+        has_scales = calibrator is not None and session.held_out is not None
+        attempts = Attempts(
+            model=model, data=session.judging, ranges=ranges, scores=ScoreCache(None, {})
         )
-        options = replace(options, settings=settings)
-        scale_data = scale_data if self.parted.is_unseen else None
-        attempt = attempt_on(model, options, judging, ranges, scale_data, ScoreCache(None, {}))
+        attempt = attempts.best(options, session.data if has_scales else None)
         if is_cut:
-            attempt = replace(
-                attempt, measured=replace(attempt.measured, notes=(*attempt.measured.notes, _CUT))
-            )
+            attempt = attempt.measuring(_CUT)
         scores = []
         for name, tally in self._score(attempt).items():
             result = tally.result()
@@ -361,11 +336,10 @@ class _Trials:
         runnable = self.model.runnable(attempt.result)
         pair = lab_of(self.model.given).pair(runnable, EMULATED)
         sessions = pair.load({})
-        for batch in self.parted.judging:
-            if batch.samples:
-                expected, outputs = sessions.run(batch.feeds)
-                for tally in tallies.values():
-                    tally.add(expected, outputs, batch.labels, batch.samples)
+        for batch in self.session.judging.filled():
+            expected, outputs = sessions.run(batch.feeds)
+            for tally in tallies.values():
+                tally.add(expected, outputs, batch.labels, batch.samples)
         return tallies
 
 

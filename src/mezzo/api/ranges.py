@@ -4,9 +4,8 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mezzo.common.safe_paths import check_destinations
 from mezzo.conversion.results import Progress, open_source
-from mezzo.evaluate.model_data import open_model_data
+from mezzo.evaluate.data_session import open_session, resume_files
 from mezzo.evaluate.range_measurement import measure_ranges
 from mezzo.numerics.measures import Ranges
 
@@ -42,7 +41,8 @@ def ranges(
         ModelError: the model is not valid ONNX.
         ContractError: ONNX Runtime cannot load or run the model.
     """
-    check_destinations({"resume": resume})
+    files = resume_files(resume, "ranges")
     model = open_source(src, trust_external_paths, progress)
-    dataset = open_model_data(model, data, labels=labels, batch_size=batch_size)
-    return measure_ranges(model, dataset, resume=resume, progress=progress)
+    return measure_ranges(
+        model, open_session(model, data, labels=labels, batch_size=batch_size, files=files)
+    )

@@ -3,18 +3,16 @@
 import math
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from mezzo.common.errors import InputError
 from mezzo.common.message_style import option
-from mezzo.common.safe_paths import check_destinations, resume_companion
 from mezzo.contracts.options.keyword_types import PlanOptions
 from mezzo.contracts.options.request import SEARCH_DEFAULTS
 from mezzo.conversion.fusing import fuse
 from mezzo.conversion.results import Progress, open_source, read_plan_options
 from mezzo.evaluate.answers import read_accumulation
-from mezzo.evaluate.model_data import open_model_data
+from mezzo.evaluate.data_session import open_session, resume_files
 from mezzo.numerics.data.data_checks import DataWatch
 from mezzo.numerics.measures import Sensitivity
 from mezzo.quantize.calibration import with_parameters
@@ -28,7 +26,7 @@ from mezzo.tuning.evaluator import (
     probe,
     units_of,
 )
-from mezzo.tuning.goals import ScoreCache, identity_of, score_one
+from mezzo.tuning.goals import ScoreCache, score_one
 
 if TYPE_CHECKING:
     import onnx
@@ -69,23 +67,22 @@ def sensitivity(
     """
     if options.get("policy") is None:
         options["policy"] = SEARCH_DEFAULTS["policy"]
-    calibration = resume_companion(resume, "calibration")
-    check_destinations({"resume": resume, "calibration": calibration})
+    files = resume_files(resume, "scores", "calibration")
     chosen, trust = read_plan_options(src, options)
-    calibrator = dict(chosen.settings)["calibrator"]
     model = open_source(src, trust, progress)
-    dataset = open_model_data(model, data, labels=labels, batch_size=batch_size)
+    session = open_session(model, data, labels=labels, batch_size=batch_size, files=files)
+    dataset = session.data
     if len(chosen.planning.line.beside) > 1:
         raise InputError(
             f"{option('to')} is {dict(chosen.settings)['to']!r}, and what running low costs is told"
             " of one format at a time; name one of them"
         )
     model, chosen = fuse(model, chosen)
-    chosen = with_parameters(model, chosen, dataset, calibrator, calibration)
+    chosen = with_parameters(model, chosen, session)
     evaluator = Evaluator(model, chosen, read_accumulation(accumulate, tile, "emulated"))
     (low,) = evaluator.lows
     units: Sequence[PrecisionUnit] = units_of(evaluator.judged, low)
-    first_batch = next((batch for batch in dataset if batch.samples), None)
+    first_batch = next(dataset.filled(), None)
     if first_batch is None:
         return Sensitivity(
             data=dataset.source(0, 0),
@@ -110,17 +107,12 @@ def sensitivity(
         evaluator.foresee((dict.fromkeys(chosen, low) for chosen in sets), batch, shares)
 
     sums = {} if accumulate is None else {"accumulate": accumulate, "tile": str(tile)}
-    memory = ScoreCache(
-        None if resume is None else Path(resume),
-        identity_of(evaluator.graph, dataset, chosen) | sums,
-    )
+    scores = ScoreCache.of(session, evaluator.graph, {**dict(chosen.settings), **sums})
 
     def error_of(nodes: Sequence[int]) -> float:
-        names, lows = (
-            [evaluator.graph.nodes[node].name for node in nodes],
-            dict.fromkeys(nodes, low),
-        )
-        return memory.score(
+        names = [evaluator.graph.nodes[node].name for node in nodes]
+        lows = dict.fromkeys(nodes, low)
+        return scores.score(
             batch.origin, names, lambda: score_one(evaluator, shares, lows, batch)
         ).error
 

@@ -87,13 +87,6 @@ def staging_path(destination: Path) -> Path:
     return destination.with_name(f".{secrets.token_hex(8)}.mezzo-tmp")
 
 
-def resume_companion(resume: str | os.PathLike[str] | None, what: str) -> Path | None:
-    """The file next to a resume file that stores what precedes a search; `what` is ranges or
-    calibration.
-    """
-    return None if resume is None else Path(f"{os.fspath(resume)}.{what}.npz")
-
-
 def write_file(path: str | os.PathLike[str], data: bytes, what: str = "") -> None:
     """Write a file atomically. Raises InputError: it cannot be written; then the destination is
     unchanged.

@@ -1,7 +1,7 @@
 """Comparison of two models on the same data: output errors, layer errors, and a verdict."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from mezzo.common.message_style import option, setting
 from mezzo.common.name_matching import unknown
 from mezzo.contracts.executor import HERE, Team, crew_at_work, in_turn
 from mezzo.contracts.frontend import Model
-from mezzo.contracts.lab import Answers, Feeds, Layers, Pair, Running
+from mezzo.contracts.lab import EMULATED, Answers, Feeds, Layers, Pair, Running
 from mezzo.contracts.plans import Accumulation
 from mezzo.contracts.reading import Artifact
 from mezzo.conversion.results import Progress, lab_of
@@ -23,62 +23,47 @@ from mezzo.numerics.data.data_checks import DataWatch
 from mezzo.numerics.measures import Comparison, Deviation, Verdict
 from mezzo.numerics.metrics.metrics import Meter
 from mezzo.numerics.metrics.user_metric import Metric, MetricTally
-from mezzo.numerics.verdicts import Drop, choose_budget, judge, judge_drop, read_drop
+from mezzo.numerics.verdicts import Drop, choose_budget, judge, judge_drop
 
 if TYPE_CHECKING:
     from mezzo.numerics.data.datasets import Batch, Dataset
 
 _TILE = 128
-
-
 RUNS = ("emulated", "native")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """The options of a comparison, parsed and validated."""
+class ComparisonOptions:
+    """The options of a comparison, parsed. `low`: the format that default budgets are derived from;
+    `known`: an earlier comparison with the same reference and data, whose noise is reused.
+    """
 
     max_error: float | None = None
-    run: str = "emulated"
     metric: str | Metric | None = None
     max_drop: Drop | None = None
-    has_layers: bool = True
+    run: str = "emulated"
     accumulation: Accumulation | None = None
+    names: tuple[str, str] = EMULATED.names
     low: DType | None = None
-    noise: Mapping[str, float] | None = None
-    names: tuple[str, str] = ("the reference", "the model")
+    known: Comparison | None = None
+    has_layers: bool = False
     progress: Progress | None = None
 
+    def check(self) -> None:
+        """Raises InputError: an invalid value, reported before the runs and not after."""
+        if self.run not in RUNS:
+            raise unknown(option("run"), self.run, RUNS)
+        if self.max_drop is not None and self.metric is None:
+            raise InputError(
+                f"{option('max_drop')} is {self.max_drop.text} of no metric; name one with "
+                f"{setting('metric', 'module:function')}"
+            )
+        choose_budget(self.max_error, DType.FLOAT32, 0.0)
 
-def compare_on(
-    reference: Model, model: Artifact, dataset: "Dataset", *, max_error: float | None = None,
-    run: str = "emulated", metric: str | Metric | None = None, max_drop: str | float | None = None,
-    layers: bool = False, accumulation: Accumulation | None = None, low: DType | None = None,
-    known: Comparison | None = None, progress: Progress | None = None,
-) -> Comparison:  # fmt: skip
-    """Compare an open reference with a model that is ready to run, on an open data set. `low`: the
-    low-precision format that the default budget is derived from. `known`: an earlier comparison
-    with the same reference and data, whose noise measurements are reused. All else, errors
-    included, is as in `compare`.
-    """
-    drop = None if max_drop is None else read_drop(max_drop)
-    planning = Asked(
-        max_error=max_error,
-        run=run,
-        metric=metric,
-        max_drop=drop,
-        has_layers=layers,
-        accumulation=accumulation,
-        low=low,
-        noise=(
-            None
-            if known is None
-            else {output.name: output.noise or 0.0 for output in known.outputs}
-        ),
-        progress=progress,
-    )
-    check_asked(planning)
-    return compare_asked(reference, model, dataset, planning)
+    def tell(self, stage: str, done: int) -> None:
+        """Report progress."""
+        if self.progress is not None:
+            self.progress(stage, done, 0)
 
 
 def read_accumulation(accumulate: str | None, tile: int | None, run: str) -> Accumulation | None:
@@ -103,30 +88,31 @@ def read_accumulation(accumulate: str | None, tile: int | None, run: str) -> Acc
     return Accumulation(LOW_DTYPES[word], _TILE if tile is None else tile)
 
 
-def compare_asked(
+def compare_models(
     reference: Model,
     candidate: Artifact,
     dataset: "Dataset",
-    planning: Asked,
+    options: ComparisonOptions,
     source: Model | None = None,
 ) -> Comparison:
     """Compare a reference with a model that is ready to run. `source`: the candidate as it was
     opened, if it came from a file. Errors are those of `compare`.
     """
-    tally = None if planning.metric is None else MetricTally(planning.metric)
-    sums = None if planning.accumulation is None else planning.accumulation.dtype
-    running = Running(planning.run == "emulated", planning.accumulation, planning.names)
+    options.check()
+    tally = None if options.metric is None else MetricTally(options.metric)
+    sums = None if options.accumulation is None else options.accumulation.dtype
+    running = Running(options.run == "emulated", options.accumulation, options.names)
     pair = lab_of(reference).pair(candidate, running)
-    lowest = lowest_of([*pair.formats, frozenset(dtype for dtype in (planning.low, sums) if dtype)])
-    skipping = _Skipping()
-    batches = skipping.filled(dataset)
+    lowest = lowest_of([*pair.formats, frozenset(dtype for dtype in (options.low, sums) if dtype)])
+    empty: list[str] = []  # batches without samples, by their origins
+    batches = _filled(dataset, empty)
     first = next(batches, None)
     if first is None:
-        return _compare_nothing(pair, dataset, skipping.empty, planning)
-    standards = Standards(pair, first, planning.low, sums, planning.noise)
+        return _compare_nothing(pair, dataset, len(empty), options)
+    standards = Standards(pair, first, options.low, sums, options.known)
     runs = _Runs(pair, running, reference, candidate, source)
     team, chunks, notes = (
-        _load_with_layers(runs, first) if planning.has_layers else (runs.load({}), [], [])
+        _load_with_layers(runs, first) if options.has_layers else (runs.load({}), [], [])
     )
     layers = _layer_meters(chunks[:1], lowest)
     count, samples, run_notes = 0, 0, tuple[str, ...]()
@@ -138,23 +124,22 @@ def compare_asked(
             expected, actual = ({name: side[name] for name in standards.meters} for side in answers)
             tally.add(expected, actual, batch.labels, batch.samples)
         count, samples = count + 1, samples + batch.samples
-        _tell(planning, "comparing", count)
+        options.tell("comparing", count)
     notes += [*pair.notes, *run_notes, *standards.notes()]
-    empty = skipping.empty
-    notes += (
-        [f"{empty} of {empty + count} batches hold no sample and were left out"] if empty else []
-    )
-    by_metric = planning.max_drop is not None and planning.max_error is None
-    results = standards.results(planning.max_error, parts_decide=not by_metric)
+    if empty:
+        total = len(empty) + count
+        notes.append(f"{len(empty)} of {total} batches hold no sample and were left out")
+    by_metric = options.max_drop is not None and options.max_error is None
+    results = standards.results(options.max_error, parts_decide=not by_metric)
     layer_deviations = [meter.result() for meter in layers.values()]
     del team, answers, answered  # free memory for the layer passes
-    more_layers, layer_notes = _compare_layers(runs, chunks[1:], dataset, lowest, planning)
+    more_layers, layer_notes = _compare_layers(runs, chunks[1:], dataset, lowest, options)
     return Comparison(
         data=dataset.source(count, samples),
-        run=planning.run,
+        run=options.run,
         outputs=results,
         layers=(*layer_deviations, *more_layers),
-        verdict=_judge(results, tally, planning, standards.faults),
+        verdict=_judge(results, tally, options, standards.faults),
         metric=None if tally is None else tally.result(),
         notes=(*notes, *layer_notes),
     )
@@ -215,26 +200,23 @@ class _Runs:
             yield pending.popleft(), answered
 
 
-class _Skipping:
-    """Skips batches without samples, and counts them."""
-
-    def __init__(self) -> None:
-        self.empty = 0
-
-    def filled(self, batches: "Iterable[Batch]") -> "Iterator[Batch]":
-        for batch in batches:
-            if batch.samples:
-                yield batch
-            else:
-                self.empty += 1
+def _filled(dataset: "Dataset", empty: list[str]) -> "Iterator[Batch]":
+    """Yield the batches that hold samples; the origins of others are added to `empty`."""
+    for batch in dataset:
+        if batch.samples:
+            yield batch
+        else:
+            empty.append(batch.origin)
 
 
-def _compare_nothing(pair: Pair, dataset: "Dataset", batches: int, planning: Asked) -> Comparison:
+def _compare_nothing(
+    pair: Pair, dataset: "Dataset", batches: int, options: ComparisonOptions
+) -> Comparison:
     """The comparison on data without samples: no run, and an inconclusive verdict."""
     verdict = judge((), DataWatch().faults())
     return Comparison(
         data=dataset.source(batches, 0),
-        run=planning.run,
+        run=options.run,
         outputs=(),
         layers=(),
         verdict=verdict,
@@ -255,14 +237,18 @@ def _load_with_layers(runs: _Runs, first: "Batch") -> tuple[_Team, Sequence[Laye
 
 
 def _compare_layers(
-    runs: _Runs, chunks: Sequence[Layers], dataset: "Dataset", lowest: DType, planning: Asked
+    runs: _Runs,
+    chunks: Sequence[Layers],
+    dataset: "Dataset",
+    lowest: DType,
+    options: ComparisonOptions,
 ) -> tuple[list[Deviation], list[str]]:
     """Compare the layers that did not fit in the first pass, with a pass per chunk."""
     deviations: list[Deviation] = []
     for number, chunk in enumerate(chunks):
         stage = f"comparing layers, part {number + 2} of {len(chunks) + 1}"
         try:
-            deviations += _compare_chunk(runs, chunk, dataset, lowest, planning, stage)
+            deviations += _compare_chunk(runs, chunk, dataset, lowest, options, stage)
         # Both ran on all data before: this is about layers alone, e.g. data that can be read only
         # once.
         except (ContractError, InputError) as error:
@@ -273,13 +259,18 @@ def _compare_layers(
 
 
 def _compare_chunk(
-    runs: _Runs, chunk: Layers, dataset: "Dataset", lowest: DType, planning: Asked, stage: str
+    runs: _Runs,
+    chunk: Layers,
+    dataset: "Dataset",
+    lowest: DType,
+    options: ComparisonOptions,
+    stage: str,
 ) -> list[Deviation]:
     meters = _layer_meters([chunk], lowest)
-    answers = runs.answer(runs.load(chunk), _Skipping().filled(dataset))
+    answers = runs.answer(runs.load(chunk), dataset.filled())
     for count, (batch, answered) in enumerate(answers, 1):
         _add(meters, answered.answers, batch)
-        _tell(planning, stage, count)
+        options.tell(stage, count)
     return [meter.result() for meter in meters.values()]
 
 
@@ -288,34 +279,20 @@ def _layer_meters(chunks: Sequence[Layers], lowest: DType) -> dict[str, Meter]:
 
 
 def _judge(
-    outputs: Sequence[Deviation], tally: MetricTally | None, planning: Asked, faults: Sequence[str]
+    outputs: Sequence[Deviation],
+    tally: MetricTally | None,
+    options: ComparisonOptions,
+    faults: Sequence[str],
 ) -> Verdict:
     by_error = judge(outputs, faults)
-    if tally is None or planning.max_drop is None:
+    if tally is None or options.max_drop is None:
         return by_error
     by_drop = judge_drop(
-        outputs, tally.name, tally.drop(), planning.max_drop, tally.result().reference, faults
+        outputs, tally.name, tally.drop(), options.max_drop, tally.result().reference, faults
     )
-    return by_drop if planning.max_error is None or by_error.is_same else by_error
+    return by_drop if options.max_error is None or by_error.is_same else by_error
 
 
 def _add(meters: Mapping[str, Meter], answers: tuple[Answers, Answers], batch: "Batch") -> None:
     for name, meter in meters.items():
         meter.add(answers[0][name], answers[1][name], batch.samples)
-
-
-def _tell(planning: Asked, stage: str, done: int) -> None:
-    if planning.progress is not None:
-        planning.progress(stage, done, 0)
-
-
-def check_asked(planning: Asked) -> None:
-    if planning.run not in RUNS:
-        raise unknown(option("run"), planning.run, RUNS)
-    if planning.max_drop is not None and planning.metric is None:
-        raise InputError(
-            f"{option('max_drop')} is {planning.max_drop.text} of no metric; name one with "
-            f"{setting('metric', 'module:function')}"
-        )
-    # An invalid budget is reported before the runs, not after.
-    choose_budget(planning.max_error, DType.FLOAT32, 0.0)

@@ -3,12 +3,12 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mezzo.contracts.executor import Team, crew_at_work, in_turn, prepare, width_of
 from mezzo.contracts.lab import Feeds, Instruments, MeasuredValue, Records
-from mezzo.conversion.results import Progress, lab_of
+from mezzo.conversion.results import lab_of
+from mezzo.evaluate.data_session import DataSession
 from mezzo.evaluate.resume_file import Keeping
 from mezzo.numerics.data.data_checks import DataWatch
 from mezzo.numerics.measures import DataSource, Ranges
@@ -19,7 +19,7 @@ from mezzo.numerics.ranges.ranges import Accumulator, ValueName
 if TYPE_CHECKING:
     from mezzo.contracts.frontend import Model
     from mezzo.contracts.lab import Lab
-    from mezzo.numerics.data.datasets import Batch, Dataset
+    from mezzo.numerics.data.datasets import Batch
 
 # Batch names are stored up to this many; then those that no range refers to are dropped.
 _MOST_ORIGINS = 1000
@@ -95,62 +95,48 @@ def _asked(reading: MeasuredBatch) -> tuple[Feeds, int, int]:
     return reading.batch.feeds, reading.number, reading.samples
 
 
-def measure_ranges(
-    model: "Model",
-    dataset: "Dataset",
-    *,
-    resume: str | os.PathLike[str] | None = None,
-    progress: Progress | None = None,
-    may_go_on: Callable[[], bool] = lambda: True,
-) -> Ranges:
-    """Measure the ranges of an open model on an open data set. `may_go_on` is called before each
-    batch but the first; once it returns False, the ranges cover the batches until then. All else is
-    as in `ranges`.
+def measure_ranges(model: "Model", session: DataSession) -> Ranges:
+    """Measure the ranges of an open model on the session's data: of the batches until its time
+    limit, at least of the first. All else is as in `ranges`.
     """
-    lab, watch = lab_of(model), DataWatch()
-    path = None if resume is None else Path(resume)
-    batches = _with_samples(dataset, watch, lab, may_go_on)
+    watch = DataWatch()
+    batches = _watched(session, watch, lab_of(model))
     first = next(batches, None)
     if first is None:
-        return Ranges(dataset.source(0, 0), (), (), watch.faults())
+        return Ranges(session.data.source(0, 0), (), (), watch.faults())
+    progress = model.progress
     if progress is not None:
         progress("preparing", 0, 0)
     job = RangesJob(first.feeds)
     team = crew_at_work().team(job, lambda: [model], lambda: job.open([model]))
     about = team.start(None).result()
     assert isinstance(about, InstrumentFacts), "asked for nothing else"
-    measuring = _Measuring(about, dataset, first, path)
+    measuring = _Measuring(about, session, first)
     try:
         for number in measuring.take(team, first, batches):
             if progress is not None:
                 progress("measuring", number, 0)
-        if may_go_on():
+        if session.has_time():
             measuring.keeping.finish()
     finally:
         measuring.keeping.save()
     return replace(measuring.result(), unknown=watch.faults())
 
 
-def _with_samples(
-    dataset: "Dataset", watch: DataWatch, lab: "Lab", may_go_on: Callable[[], bool]
-) -> "Iterator[Batch]":
-    """Yield the batches that hold samples, each checked by the watch."""
-    count = 0
-    for batch in dataset:
-        if count and not may_go_on():
+def _watched(session: DataSession, watch: DataWatch, lab: "Lab") -> "Iterator[Batch]":
+    """Yield the batches that hold samples until the time limit, each checked by the watch."""
+    for number, batch in enumerate(session.data.filled()):
+        if number and not session.has_time():
             return
-        if batch.samples:
-            watch.add(lab.inputs.typed(batch.feeds), batch.samples, batch.origin)
-            count += 1
-            yield batch
+        watch.add(lab.inputs.typed(batch.feeds), batch.samples, batch.origin)
+        yield batch
 
 
 class _Measuring:
     """One pass over data. Holds no worker, so that their memory is freed after the pass."""
 
-    def __init__(
-        self, about: InstrumentFacts, data: "Dataset", first: "Batch", path: Path | None
-    ) -> None:
+    def __init__(self, about: InstrumentFacts, session: DataSession, first: "Batch") -> None:
+        data, path = session.data, session.files.ranges
         self._about, self._data = about, data
         self._state = State(
             model=about.fingerprint, data=data.name, content=data.content, values=about.size

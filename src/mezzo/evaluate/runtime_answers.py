@@ -112,9 +112,9 @@ def compare_on_runtime(
     candidate: Artifact,
     found: Callable[[Feeds], Answers],
     source: DataSource,
-    held: Mapping[str, Deviation] | None = None,
+    emulated: Mapping[str, Deviation] | None = None,
 ) -> Comparison:
-    """Compare a runtime's outputs with the reference's, each within its budget in `held`, else
+    """Compare a runtime's outputs with the reference's, each within its budget in `emulated`, else
     within the default budget of its formats. Of several batch sizes the worst counts, and the
     verdict names it.
 
@@ -142,9 +142,9 @@ def compare_on_runtime(
                     updated.append(first.setdefault(name, begin()))
                 for meter in updated:
                     meter.add(expected[name], actual[own], fed.samples)
-    standards = _standards(lowest, held or {}, {})
+    standards = _standards(lowest, emulated or {}, {})
     outputs = _judge_all(meters, first, standards)
-    if held is None and any(output.ruling is Ruling.DIFFERENT for output in outputs):
+    if emulated is None and any(output.ruling is Ruling.DIFFERENT for output in outputs):
         outputs = _judge_all(meters, first, _standards(lowest, {}, reference.noises()))
     return Comparison(
         data=source, run="native", outputs=outputs, layers=(), verdict=judge(outputs, ())

@@ -11,7 +11,7 @@ from mezzo.contracts.lab import Answers, Pair, Reached, Subject
 from mezzo.formats.dtypes import FORMATS, QUANTIZED, DType
 from mezzo.ir.input_roles import Slot
 from mezzo.numerics.data.data_checks import ALL_NOISE, AnswerWatch, DataWatch, Unknown, judge_noise
-from mezzo.numerics.measures import Deviation
+from mezzo.numerics.measures import Comparison, Deviation
 from mezzo.numerics.metrics.metrics import Meter
 from mezzo.numerics.statistics.intervals import lone
 from mezzo.numerics.statistics.noise import Shaker, measure_noise
@@ -33,10 +33,10 @@ class Standards:
 
     def __init__(
         self, pair: Pair, first: "Batch", low: DType | None, sums: DType | None,
-        noise: Mapping[str, float] | None = None,
+        known: Comparison | None = None,
     ) -> None:  # fmt: skip
         """`low`: the format of default budgets for outputs that depend on it; `sums`: the
-        accumulation type. `noise`: per output, if it was measured on the same data before.
+        accumulation type. `known`: an earlier comparison on the same data, with its noise.
         """
         self._reference, self._low = pair.reference, low
         reached = pair.reached(first.feeds.keys())
@@ -51,7 +51,9 @@ class Standards:
             for name, lowest in self.lowest.items()
         }
         self._data, self._answers = DataWatch(), AnswerWatch()
-        self._noise = noise
+        self._noise: Mapping[str, float] | None = None
+        if known is not None:
+            self._noise = {output.name: output.noise or 0.0 for output in known.outputs}
 
     def add(self, batch: "Batch", answers: tuple[Answers, Answers]) -> None:
         """Add one batch of outputs to the meters."""

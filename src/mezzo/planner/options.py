@@ -67,8 +67,8 @@ class Options:
     "standard" or "simplify". `is_recorded`: whether the result's metadata records the conversion;
     `digests` identify the files of options in it. `is_checked`: whether the result is run on the
     target's runtime. `recalled`: decisions recorded in the model's metadata; `notes`: messages
-    about them. `choice`: the reason for the default format. `steps`: the corrections that may be
-    tried; `corrected`: those applied to the model.
+    about them. `choice`: the reason for the default format. `calibrator`: its name, with a setting;
+    `steps`: the corrections that may be tried; `corrected`: those applied to the model.
     """
 
     planning: PlanningOptions
@@ -76,6 +76,7 @@ class Options:
     version: str
     fuse: str
     settings: tuple[tuple[str, str], ...]
+    calibrator: str
     is_recorded: bool = True
     is_checked: bool = True
     digests: Mapping[str, str] = field(default_factory=dict)
@@ -91,6 +92,10 @@ class Options:
         request.
         """
         return self.planning.line.quantized is not None or self.fuse == "simplify"
+
+    def with_settings(self, **texts: str) -> "Options":
+        """A copy with some of the plan's settings changed or added."""
+        return replace(self, settings=tuple({**dict(self.settings), **texts}.items()))
 
 
 def chosen_target(to: str, target: TargetLike) -> Target:
@@ -207,6 +212,7 @@ def read_options(request: Request) -> Options:
         is_checked=request.check,
         digests=digests,
         choice=choice,
+        calibrator=request.calibrator,
         steps=read_steps(request.correct),
     )
 

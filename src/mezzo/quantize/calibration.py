@@ -1,8 +1,7 @@
 """INT8 calibration: scales and zero points of activations from data, and of weights."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 
@@ -15,10 +14,10 @@ from mezzo.contracts.frontend import Model
 from mezzo.contracts.reading import Reading
 from mezzo.conversion.fusing import fuse
 from mezzo.conversion.judged_model import judge_model
+from mezzo.evaluate.data_session import DataSession
 from mezzo.formats.dtypes import STORED_AS, DType, integer_span
 from mezzo.formats.quantization import Quantization
 from mezzo.ir.graph import Graph
-from mezzo.numerics.data.datasets import Dataset
 from mezzo.numerics.measures import DataSource
 from mezzo.planner.choices.quantizing import name_offset
 from mezzo.planner.options import Options
@@ -50,36 +49,51 @@ class Watched:
     collector: Collector
 
 
-def calibrate(
-    model: Model, options: Options, dataset: Dataset, calibrator: Calibrator,
-    resume: Path | None = None, may_go_on: Callable[[], bool] = lambda: True,
-) -> Options:  # fmt: skip
+def hold_out_for_scales(model: Model, session: DataSession) -> tuple[DataSession, str]:
+    """The session with data to calibrate scales on and, if there is enough, held-out data that
+    judges them, and a note about it.
+    """
+    parts = session.hold_out(model)
+    name = parts.data.name
+    if parts.held_out is not None:
+        return parts, f"scales are from {name}, which judged no answer"
+    note = (
+        f"scales are from {name}, all of it, and the answers were judged on the same: other data"
+        " may be worse"
+    )
+    return parts, note
+
+
+def with_parameters(model: Model, options: Options, session: DataSession) -> Options:
     """The options with quantization parameters of every value that the target's INT8 kernels may
-    read or produce. `resume`: checkpoint file, continued if it exists. `may_go_on` is called before
-    each batch but the first; once it returns False, scales come from the batches until then, and a
-    note says so.
+    read or produce; for dynamic quantization of weights alone; unchanged if nothing is to be
+    quantized. Scales come from the batches until the time limit, and a note says so.
 
     Raises:
-        InputError: the data is invalid or has no sample, or the calibrator does not suit the
-            format.
+        InputError: the data is invalid or has no sample, or the calibrator is unknown or does not
+            suit the format.
         ContractError: the model does not run.
     """
+    if options.planning.line.quantized is None:
+        return options
+    if options.planning.is_dynamic:
+        return at_run_time(model, options)
+    calibrator = calibrator_of(options.calibrator)
     check_method(calibrator, options)
-    watched = watch(model, options, dataset, [calibrator], resume, may_go_on)
+    watched = watch(model, options, session, [calibrator])
     return choose_parameters(model, options, watched, calibrator)
 
 
 def watch(
-    model: Model, options: Options, dataset: Dataset, calibrators: Sequence[Calibrator],
-    resume: Path | None = None, may_go_on: Callable[[], bool] = lambda: True,
-) -> Watched:  # fmt: skip
+    model: Model, options: Options, session: DataSession, calibrators: Sequence[Calibrator]
+) -> Watched:
     """Collect statistics of all values that may be quantized; calibrators observe the data too.
-    Errors as in `calibrate`.
+    Errors as in `with_parameters`.
     """
     reading, judged = judge_model(model, _without_suspicions(options))
     assert judged.quantizing is not None, "asked where something is to be quantized"
     needs = _asked(reading.graph, judged.quantizing.units)
-    collected = collect(model, reading, dataset, [*needs.operands], calibrators, resume, may_go_on)
+    collected = collect(model, reading, session, [*needs.operands], calibrators)
     return Watched(
         data=collected.data, batches=collected.batches, reading=reading,
         units=judged.quantizing.units, asked=needs, collector=collected.collector,
@@ -332,23 +346,6 @@ def add_offsets(
 
 def _grid(storage: tuple[DType, bool]) -> Grid:
     return Grid(dtype=storage[0], is_symmetric=storage[1])
-
-
-def with_parameters(
-    model: Model, options: Options, dataset: Dataset, calibrator: str, resume: Path | None = None,
-    may_go_on: Callable[[], bool] = lambda: True,
-) -> Options:  # fmt: skip
-    """The options with calibrated parameters if something is to be quantized, otherwise unchanged.
-    For dynamic quantization, weights alone get parameters. `resume` and `may_go_on`: as in
-    `calibrate`.
-
-    Raises InputError: unknown calibrator.
-    """
-    if options.planning.line.quantized is None:
-        return options
-    if options.planning.is_dynamic:
-        return at_run_time(model, options)
-    return calibrate(model, options, dataset, calibrator_of(calibrator), resume, may_go_on)
 
 
 def suits(calibrator: Calibrator, options: Options) -> bool:

@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mezzo.common.errors import ContractError, InputError
@@ -13,9 +12,9 @@ from mezzo.contracts.executor import HERE, crew_at_work, in_turn, prepare, width
 from mezzo.contracts.frontend import Model
 from mezzo.contracts.lab import Feeds, ObservedValue
 from mezzo.conversion.results import lab_of
+from mezzo.evaluate.data_session import DataSession
 from mezzo.evaluate.resume_file import Keeping
 from mezzo.formats.dtypes import DType
-from mezzo.numerics.data.datasets import Dataset
 from mezzo.numerics.measures import DataSource
 from mezzo.quantize.collection_file import Collected, dump_collected, load_collected
 from mezzo.quantize.observers.collector import Collector
@@ -91,16 +90,13 @@ class CollectedStatistics(NamedTuple):
 def collect(
     model: Model,
     planned: "Reading",
-    dataset: Dataset,
+    session: DataSession,
     names: Sequence[str],
     watching: Sequence[Calibrator],
-    resume: Path | None = None,
-    may_go_on: Callable[[], bool] = lambda: True,
 ) -> CollectedStatistics:
-    """Collect statistics of values, given by name, of a planned reading. `resume`: checkpoint file,
-    continued if it exists. Calibrators with their own `collect` observe all elements in this
-    process, without a checkpoint. `may_go_on` is called once there is a sample; after it returns
-    False, further batches are only counted.
+    """Collect statistics of values, given by name, of a planned reading. Calibrators with their own
+    `collect` observe all elements in this process, without a checkpoint. After the time limit, but
+    not before there is a sample, further batches are only counted.
 
     Raises InputError: the data or the checkpoint is invalid.
     """
@@ -116,12 +112,13 @@ def collect(
     ]
     executor = HERE if collecting else crew_at_work()
     run = executor.team(job, lambda: [model], lambda: job.open_on(model, reading, collecting))
+    dataset = session.data
     requested = Collected(
         model=graph.content, data=dataset.name, content=dataset.content, values=tuple(names)
     )
-    collection = _Collection(None if collecting else resume, requested, may_go_on)
+    collection = _Collection(session.without_files() if collecting else session, requested)
     try:
-        batches = (batch.feeds for batch in collection.unknown(dataset))
+        batches = (batch.feeds for batch in collection.unknown())
         for _, part in in_turn(run, batches):
             if model.progress is not None:
                 model.progress("calibrating", collection.done.batches, 0)
@@ -144,26 +141,25 @@ def collect(
 class _Collection:
     """The statistics so far, in batch order."""
 
-    def __init__(
-        self, path: Path | None, requested: Collected, may_go_on: Callable[[], bool]
-    ) -> None:
+    def __init__(self, session: DataSession, requested: Collected) -> None:
+        path = session.files.calibration
         self.done, self.collector = requested, Collector()
         if path is not None and path.exists():
             self.done, self.collector = load_collected(path, requested)
         self.keeping = Keeping(path, self.done, lambda: dump_collected(self.done, self.collector))
         self._under_way: deque[Batch] = deque()
-        self._may_go_on, self._samples = may_go_on, self.done.samples
+        self._session, self._samples = session, self.done.samples
         self.batches, self.is_cut = 0, False
 
-    def unknown(self, dataset: Dataset) -> "Iterator[Batch]":
+    def unknown(self) -> "Iterator[Batch]":
         """Batches that the checkpoint lacks. Raises InputError: the checkpoint has a different
         batch at a number.
         """
-        for number, batch in enumerate(dataset):
+        for number, batch in enumerate(self._session.data):
             self.batches = number + 1
             if self.is_cut or self.keeping.has(number, batch):
                 continue
-            self.is_cut = self._samples > 0 and not self._may_go_on()
+            self.is_cut = self._samples > 0 and not self._session.has_time()
             if not self.is_cut:
                 self._under_way.append(batch)
                 self._samples += batch.samples

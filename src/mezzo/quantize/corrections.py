@@ -4,7 +4,7 @@ sensitive layers.
 Each is tried alone and applied only if held-out data shows a significantly smaller output error.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from mezzo.contracts.options.request import Request
 from mezzo.contracts.reading import Artifact
 from mezzo.conversion.conversion import convert_model
 from mezzo.conversion.decided import Decided
+from mezzo.evaluate.data_session import DataSession
 from mezzo.formats.dtypes import STORED_AS, DType, integer_span
 from mezzo.numerics.data.datasets import Dataset, OutOfTime, in_time
 from mezzo.planner.options import Options, read_options
@@ -45,22 +46,21 @@ class Corrected:
 
 
 def correct_parameters(
-    model: Model, options: Options, seen: Dataset, unseen: Dataset | None, calibrator: str,
-    may_go_on: Callable[[], bool] = lambda: True,
-) -> tuple[Model, Options]:  # fmt: skip
+    model: Model, options: Options, session: DataSession
+) -> tuple[Model, Options]:
     """The model and options with the corrections of constants and scales that help, and a note
     about each.
 
-    `seen`: data that scales come from, used again to calibrate a corrected model; `unseen`:
-    held-out data that decides. `may_go_on` is called before each batch of either; once it returns
-    False, the correction in progress is dropped.
+    Scales come from the session's data, which is used again to calibrate a corrected model; its
+    held-out data decides. At the time limit the correction in progress is dropped.
     """
+    seen, unseen = session.data, session.held_out
     now, can_show = (
         Corrected(model=model, options=options),
         unseen is not None and _has_several(unseen),
     )
-    limited = in_time(seen, may_go_on)
-    trials = None if unseen is None else Trials(in_time(unseen, may_go_on))
+    limited = in_time(seen, session.has_time)
+    trials = None if unseen is None else Trials(in_time(unseen, session.has_time))
     for step in (step for step in options.steps if step in (LEAVE, SMOOTH, WEIGHTS)):
         if seen.seed is not None:
             now = now.noting(
@@ -85,7 +85,7 @@ def correct_parameters(
             )
             continue
         try:
-            candidate = _tried(step, now, limited, trials.dataset, calibrator)
+            candidate = _tried(step, now, limited, trials.dataset)
             if candidate is not None:
                 now = _better_of(step, now, candidate, trials)
         except OutOfTime:
@@ -103,12 +103,10 @@ def _has_several(data: Dataset) -> bool:
     return False
 
 
-def _tried(
-    step: str, now: Corrected, data: Dataset, held_out: Dataset, calibrator: str
-) -> Corrected | None:
+def _tried(step: str, now: Corrected, data: Dataset, held_out: Dataset) -> Corrected | None:
     """The model with one correction applied; None if it applies nowhere."""
     if step == SMOOTH:
-        return _smoothed(now, data, held_out, calibrator)
+        return _smoothed(now, data, held_out)
     return _turned(now, data, held_out) if step == WEIGHTS else _left(now, data)
 
 
@@ -147,16 +145,14 @@ def _turned(corrected: Corrected, data: Dataset, held_out: Dataset) -> Corrected
     return Corrected(model=corrected.model, options=turned.options, told=summary, is_shown=True)
 
 
-def _smoothed(
-    corrected: Corrected, data: Dataset, held_out: Dataset, calibrator: str
-) -> Corrected | None:
+def _smoothed(corrected: Corrected, data: Dataset, held_out: Dataset) -> Corrected | None:
     """Apply smooth quant and calibrate again; None if it helps nowhere."""
     corrections = smoothed(corrected.model, corrected.options, data, held_out)
     if not corrections:
         return None
     options = replace(corrected.options, corrected=(*corrected.options.corrected, *corrections))
     model = corrected.model.corrected(corrections)
-    options = with_parameters(model, options, data, calibrator)
+    options = with_parameters(model, options, DataSession(data=data))
     return Corrected(
         model=model, options=options, told=f"{len(corrections)} constants scaled", is_shown=True
     )

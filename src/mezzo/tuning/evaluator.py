@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 from mezzo.analysis.structure import StructureView
 from mezzo.analysis.structure.normalization import norms
-from mezzo.common.errors import MezzoError
 from mezzo.common.union_find import joined
 from mezzo.contracts.executor import HERE, Pending, Team, crew_at_work, in_turn
 from mezzo.contracts.lab import Answers
 from mezzo.contracts.quantized_level import NO_PORTS, QuantizedPorts
 from mezzo.conversion.judged_model import judge_model
 from mezzo.conversion.results import lab_of
+from mezzo.evaluate.data_session import can_cut
 from mezzo.evaluate.standards import Telling, find_telling
 from mezzo.formats.dtypes import FORMATS, HIGH, DType
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, name_port
-from mezzo.numerics.data.splits import cut, split
+from mezzo.numerics.data.splits import cut
 from mezzo.numerics.measures import DataSource, Sensitivity, UnitError
 from mezzo.planner.choices.quantizing import quantized_ports
 from mezzo.planner.options import Options
@@ -32,7 +32,7 @@ from mezzo.tuning.sensitivity import Foresee, Probing, probe_units
 if TYPE_CHECKING:
     from mezzo.contracts.frontend import Model
     from mezzo.contracts.plans import Accumulation
-    from mezzo.numerics.data.datasets import Batch, Dataset
+    from mezzo.numerics.data.datasets import Batch
 
 MOST_RUNS = 48
 # Size of the data sample for sensitivity: enough output elements that their mean square is known to
@@ -251,32 +251,6 @@ def units_of(judged: Judged, low: DType) -> tuple[PrecisionUnit, ...]:
         PrecisionUnit(labels.get(root, graph.nodes[root].name), tuple(nodes), low)
         for root, nodes in members.items()
     )
-
-
-def can_cut(model: "Model", batch: "Batch") -> bool:
-    """Whether a model accepts a shorter batch: tried with half the samples."""
-    lab = lab_of(model)
-    if batch.samples < 2 or lab.inputs.has_fixed_length:
-        return False
-    try:
-        lab.native()(cut(batch, 0, batch.samples // 2).feeds)
-    except MezzoError:  # a weight or another input fixes the length
-        return False
-    return True
-
-
-def split_for_scales(model: "Model", dataset: "Dataset") -> "tuple[Dataset, Dataset | None, str]":
-    """The data to calibrate scales on, the held-out rest that judges them (None if there is too
-    little data), and a note about it.
-    """
-    data, held_out = split(dataset, lambda batch: can_cut(model, batch))
-    if held_out is not None:
-        return data, held_out, f"scales are from {data.name}, which judged no answer"
-    note = (
-        f"scales are from {data.name}, all of it, and the answers were judged on the same: other"
-        " data may be worse"
-    )
-    return data, None, note
 
 
 def few_samples(evaluator: "Evaluator", batch: "Batch") -> "Batch":

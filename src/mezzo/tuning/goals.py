@@ -4,25 +4,26 @@ import copy
 import hashlib
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from mezzo.common.errors import InputError
+from mezzo.common.message_style import option, setting
 from mezzo.common.safe_paths import read_file, write_file
 from mezzo.contracts.plans import Accumulation
+from mezzo.evaluate.data_session import DataSession
 from mezzo.formats.dtypes import DType
 from mezzo.io.documents import parse_json
 from mezzo.ir.graph import Graph
 from mezzo.numerics.measures import Comparison, Ruling
 from mezzo.numerics.metrics.errors import ErrorSum
 from mezzo.numerics.metrics.user_metric import Metric, MetricTally
-from mezzo.numerics.verdicts import Drop
-from mezzo.planner.options import Options
+from mezzo.numerics.verdicts import Drop, read_drop
 
 if TYPE_CHECKING:
-    from mezzo.numerics.data.datasets import Batch, Dataset
+    from mezzo.numerics.data.datasets import Batch
     from mezzo.tuning.evaluator import Evaluator
 
 _STATE = "mezzo-tuning-state/1"
@@ -43,6 +44,21 @@ class Goal:
     max_drop: Drop | None = None
     accumulation: Accumulation | None = None
     shares: Mapping[str, float] = field(default_factory=dict)
+
+    def settings(self) -> dict[str, str]:
+        """The goal as settings of a plan."""
+        if self.max_error is not None:
+            settings = {"max_error": repr(self.max_error)}
+        else:
+            assert self.max_drop is not None, "a goal bounds the error or the metric"
+            is_named = isinstance(self.metric, str)
+            name = self.metric if is_named else getattr(self.metric, "__name__", "a function")
+            settings = {"metric": str(name), "max_drop": self.max_drop.text}
+        settings["margin"] = repr(self.margin)
+        if self.accumulation is not None:
+            sums = self.accumulation
+            settings |= {"accumulate": str(sums.dtype), "tile": str(sums.tile)}
+        return settings
 
     def bound(self, score: "RunScore") -> float:
         """The budget, in the unit of the bounded quantity."""
@@ -66,6 +82,30 @@ class Goal:
         return self.excess(score) * slack <= 1.0
 
 
+def read_goal(
+    max_error: float | None, metric: str | Metric | None, max_drop: str | float | None
+) -> Goal:
+    """A goal without margin. Raises InputError: neither is given, or both."""
+    if (max_error is None) is (metric is None):
+        raise InputError(
+            f"say what must hold: a budget such as {setting('max_error', 1e-3)}, or"
+            f" {option('metric')} with {option('max_drop')}; not both"
+        )
+    if (metric is None) is not (max_drop is None):
+        raise InputError(
+            f"{option('metric')} and {option('max_drop')} go together:"
+            f" {setting('metric', 'scores:accuracy')} {setting('max_drop', '0.5%')}"
+        )
+    if max_error is not None and not 0 < max_error < math.inf:
+        raise InputError(f"max_error is {max_error}; give a relative error above 0, such as 1e-3")
+    return Goal(
+        max_error=max_error,
+        margin=1.0,
+        metric=metric,
+        max_drop=None if max_drop is None else read_drop(max_drop),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class RunScore:
     """One run over data: the largest relative L2 error of an output; with a metric, its loss and
@@ -78,11 +118,10 @@ class RunScore:
 
 
 def score(
-    evaluator: "Evaluator", goal: Goal, low: Mapping[int, DType], data: "Iterable[Batch]",
-    may_go_on: Callable[[], bool] = lambda: True,
-) -> RunScore | None:  # fmt: skip
-    """Run an assignment over data and measure what the goal bounds. None if `may_go_on` returns
-    False after a batch.
+    evaluator: "Evaluator", goal: Goal, low: Mapping[int, DType], session: DataSession
+) -> RunScore | None:
+    """Run an assignment over data and measure what the goal bounds. None if the time limit comes
+    after the first batch.
 
     Raises InputError: the metric fails.
     """
@@ -91,8 +130,8 @@ def score(
 
     def in_time() -> "Iterator[Batch]":
         nonlocal is_late
-        for number, batch in enumerate(data):
-            is_late = number > 0 and not may_go_on()
+        for number, batch in enumerate(session.data):
+            is_late = number > 0 and not session.has_time()
             if is_late:
                 return
             yield batch
@@ -138,17 +177,6 @@ def shares_of(comparison: Comparison) -> dict[str, float]:
     return shares
 
 
-def identity_of(graph: Graph, data: "Dataset", options: Options) -> dict[str, str]:
-    """The identity of a search: model and data with their contents, and all settings."""
-    files = hashlib.sha256(" ".join(data.content).encode()).hexdigest()[:32]
-    return {
-        "model": graph.content,
-        "data": data.name,
-        "content of its data": files,
-        **dict(options.settings),
-    }
-
-
 class ScoreCache:
     """Scores by assignment, saved to a file if given, so that interrupted searches resume."""
 
@@ -159,6 +187,16 @@ class ScoreCache:
         self._scores: dict[str, RunScore] = {}
         if path is not None and path.exists():
             self._scores = _read_state(path, self._identity)
+
+    @classmethod
+    def of(cls, session: DataSession, graph: Graph, settings: Mapping[str, str]) -> Self:
+        """The scores in a session's file, of searches with these settings. Errors as in
+        `__init__`.
+        """
+        data = session.data
+        files = hashlib.sha256(" ".join(data.content).encode()).hexdigest()[:32]
+        identity = {"model": graph.content, "data": data.name, "content of its data": files}
+        return cls(session.files.scores, {**identity, **settings})
 
     def within(self, search: str) -> "ScoreCache":
         """The same memory for one of several searches, whose runs have separate keys."""

@@ -3,13 +3,13 @@ verified by emulation.
 """
 
 import math
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mezzo.evaluate.data_session import DataSession
 from mezzo.evaluate.standards import Telling
 from mezzo.formats.dtypes import DType
 from mezzo.numerics.data.data_checks import NO_SAMPLE
@@ -35,25 +35,16 @@ from mezzo.tuning.sensitivity import Probing
 
 if TYPE_CHECKING:
     from mezzo.contracts.frontend import Model
-    from mezzo.conversion.results import Progress
-    from mezzo.numerics.data.datasets import Batch, Dataset
+    from mezzo.numerics.data.datasets import Batch
 
 _POINTS = 48
+# Evaluations are passes over all tuning data; probes, over few samples.
 _MOST_EVALUATIONS = 12
 _MOST_PROBES = 40
 _ALONE = (
     "it only moves numbers, and nothing beside it runs in {}: they would be rounded for its sake"
     " alone"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class SearchLimits:
-    """Limits of a search. Evaluations are passes over all tuning data."""
-
-    deadline_s: float = math.inf  # on the monotonic clock
-    evaluations: int = _MOST_EVALUATIONS
-    probes: int = _MOST_PROBES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,18 +69,19 @@ class Tuner:
         model: "Model",
         options: Options,
         goal: Goal,
-        data: "Dataset",
-        limits: SearchLimits,
+        session: DataSession,
         memory: ScoreCache,
+        *,
+        most_evaluations: int = _MOST_EVALUATIONS,
         costs: CostTable | None = None,
-        progress: "Progress | None" = None,
         like: Evaluator | None = None,
     ) -> None:
         """`costs`: the source of the options' measured costs, so that a candidate's cost is that of
         the whole model. `like`: as in `Evaluator`.
         """
-        self.model, self.options, self.goal, self.data = model, options, goal, data
-        self.limits, self.memory, self.progress = limits, memory, progress
+        self.model, self.options, self.goal, self.session = model, options, goal, session
+        self.memory, self.most_evaluations = memory, most_evaluations
+        self.costs = costs
         self.floor = 0.0 if costs is None else sum(min(node.high, node.low) for node in costs.nodes)
         self.evaluations = self.probes = 0
         # Units that influence no output that can be judged.
@@ -127,8 +119,8 @@ class Tuner:
 
     def _in_time(self) -> "Iterator[Batch]":
         """The data up to the time limit, at least one batch."""
-        for number, batch in enumerate(self.data):
-            if number and not self._has_time():
+        for number, batch in enumerate(self.session.data):
+            if number and not self.session.has_time():
                 return
             yield batch
 
@@ -138,7 +130,7 @@ class Tuner:
         if self.evaluator.outputs <= self.telling.blind or self.telling.faults == NO_SAMPLE:
             return self.give_up("the data cannot tell what any plan costs in error")
         cheapest = self.solve(0.0)
-        if not self._is_known(cheapest) and not self.may_go_on():
+        if cheapest.key not in self.scores and not self.may_go_on():
             return self.give_up()
         scored = self.evaluate(cheapest)
         if scored is None:
@@ -207,26 +199,20 @@ class Tuner:
     # -- runs --------------------------------------------------------------------------------------
 
     def may_go_on(self) -> bool:
-        return self._has_time() and self.evaluations < self.limits.evaluations
+        return self.session.has_time() and self.evaluations < self.most_evaluations
 
     def exhausted(self) -> str:
         """The limit that ended the search, as text."""
-        if not self._has_time():
+        if not self.session.has_time():
             return "the time limit"
-        return f"the limit of {self.limits.evaluations} evaluations"
-
-    def _is_known(self, candidate: FrontierCandidate) -> bool:
-        return candidate.key in self.scores
-
-    def _has_time(self) -> bool:
-        return time.monotonic() < self.limits.deadline_s
+        return f"the limit of {self.most_evaluations} evaluations"
 
     def evaluate(self, candidate: FrontierCandidate) -> RunScore | None:
         """Run a candidate over all tuning data; None if time runs out."""
         if candidate.key not in self.scores:
             self.evaluations += 1
-            if self.progress is not None:
-                self.progress("evaluation", self.evaluations, self.limits.evaluations)
+            if self.model.progress is not None:
+                self.model.progress("evaluation", self.evaluations, self.most_evaluations)
             line = self.evaluator.judged.problem.line
             low = {
                 node: line.dtypes[level]
@@ -236,7 +222,7 @@ class Tuner:
             scored = self.memory.try_score(
                 "all",
                 self._names(low),
-                lambda: score(self.evaluator, self.goal, low, self.data, self._has_time),
+                lambda: score(self.evaluator, self.goal, low, self.session),
             )
             if scored is None:
                 return None
@@ -252,8 +238,8 @@ class Tuner:
         ]
 
     def _probe(self) -> None:
-        batch = few_samples(self.evaluator, next(batch for batch in self.data if batch.samples))
-        source = DataSource(batch.origin, 1, batch.samples, self.data.seed)
+        batch = few_samples(self.evaluator, next(self.session.data.filled()))
+        source = DataSource(batch.origin, 1, batch.samples, self.session.data.seed)
         sensitivities = [self._probe_in(dtype, batch, source) for dtype in self.evaluator.lows]
         whole = replace(
             sensitivities[0],
@@ -282,12 +268,9 @@ class Tuner:
                 shares,
             )
 
-        report: Callable[[int], None] | None = None
-        if self.progress is not None:
-            progress = self.progress
-
-            def report(done: int) -> None:
-                progress("sensitivity", done, self.limits.probes)
+        def report(done: int) -> None:
+            if self.model.progress is not None:
+                self.model.progress("sensitivity", done, _MOST_PROBES)
 
         indices = [
             at
@@ -298,8 +281,8 @@ class Tuner:
         probing = probe(
             units,
             measure,
-            self.limits.probes,
-            self._has_time,
+            _MOST_PROBES,
+            self.session.has_time,
             report,
             places_of(evaluator.graph, units),
             foresee,

@@ -285,7 +285,7 @@ class _Folder:
                 model = self.open(name)
                 before[name] = model.ports()
                 with _naming(name):
-                    converted = _convert_one(
+                    converted = convert_opened(
                         model,
                         staging.place(result),
                         requests[name],
@@ -401,21 +401,6 @@ class _Folder:
             return None
         prefix = f"{name} ({self.models.index(name) + 1} of {len(self.models)})"
         return lambda stage, done, total: progress(f"{prefix}: {stage}", done, total)
-
-
-def _convert_one(
-    model: Model,
-    path: Path,
-    request: Request,
-    data: "Data | None",
-    labels: Sequence[str],
-    batch_size: int | None,
-) -> Converted:
-    if data is None:
-        return convert_opened(model, path, request)
-    from mezzo.tuning.repair.overflow_protection import convert_on_data
-
-    return convert_on_data(model, path, request, data, labels=labels, batch_size=batch_size)
 
 
 @contextmanager

@@ -78,6 +78,10 @@ class Dataset:
         if is_empty:
             raise InputError(f"{self.name}: found no batch; give at least one")
 
+    def filled(self) -> Iterator[Batch]:
+        """Begin a pass over the batches that hold samples."""
+        return (batch for batch in self if batch.samples)
+
 
 class OutOfTime(Exception):
     """A pass over data ended at the time limit."""

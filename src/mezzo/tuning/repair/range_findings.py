@@ -1,17 +1,13 @@
 """Findings from measured ranges: protected nodes, and nodes cleared for low precision."""
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mezzo.analysis.structure import StructureView
 from mezzo.analysis.structure.saturating import saturated
 from mezzo.conversion.judged_model import judge_model
-from mezzo.evaluate.range_measurement import measure_ranges
 from mezzo.formats.dtypes import FORMATS
-from mezzo.numerics.data.datasets import Dataset
 from mezzo.numerics.measures import Ranges
 from mezzo.numerics.ranges.protection import protections
 from mezzo.numerics.ranges.range_evidence import lifts
@@ -23,32 +19,17 @@ if TYPE_CHECKING:
     from mezzo.contracts.frontend import Model
 
 # Values within this factor of the limit are protected too: other data may hold larger ones.
-HEADROOM = 2.0
+_HEADROOM = 2.0
 
 
-def protect(
-    model: "Model", options: Options, dataset: "Dataset", resume: Path | None = None,
-    may_go_on: Callable[[], bool] = lambda: True,
-) -> tuple[Options, Ranges]:  # fmt: skip
-    """Measure the ranges of a model's values, and add overflow protection to the options. `resume`
-    and `may_go_on` are as in `measure_ranges`.
-
-    Raises InputError: the data does not fit the model.
-    """
-    ranges = measure_ranges(
-        model, dataset, resume=resume, progress=model.progress, may_go_on=may_go_on
-    )
-    return with_protection(model, options, ranges, HEADROOM), ranges
-
-
-def with_protection(model: "Model", options: Options, ranges: Ranges, headroom: float) -> Options:
+def with_protection(model: "Model", options: Options, ranges: Ranges) -> Options:
     """The options with overflow protection by ranges, harmless values excepted."""
     judged = judge_model(model, options)[1]
     graph, low = judged.problem.graph, FORMATS[options.planning.low]
     rows = rows_of(graph)
     harmless = saturated(StructureView(graph=graph, rows=tuple(rows), low=low))
     findings = protections(
-        graph, rows, low, ranges.values, headroom, judged.limits.keys(), harmless.keys()
+        graph, rows, low, ranges.values, _HEADROOM, judged.limits.keys(), harmless.keys()
     )
     return replace(options, planning=replace(options.planning, found=findings))
 
@@ -61,7 +42,7 @@ def with_lifts(model: "Model", options: Options, ranges: Ranges) -> Options:
     if policy.findings is None or "constant-out-of-range" in policy.findings:
         policy = replace(policy, limits_masks=True)
     options = with_protection(
-        model, replace(options, planning=replace(options.planning, policy=policy)), ranges, HEADROOM
+        model, replace(options, planning=replace(options.planning, policy=policy)), ranges
     )
     judged = judge_model(model, options)[1]
     graph, low = judged.problem.graph, FORMATS[options.planning.low]
@@ -74,7 +55,7 @@ def with_lifts(model: "Model", options: Options, ranges: Ranges) -> Options:
 
 def count_lifted(model: "Model", options: Options, lifted: Options, ranges: Ranges) -> str:
     """The nodes that data clears, by rule, as text; empty if there are none."""
-    denied = with_protection(model, options, ranges, HEADROOM).planning.found
+    denied = with_protection(model, options, ranges).planning.found
     soft = sum(finding.lifting is Lifting.BY_OUTPUTS for finding in denied)
     counts: Counter[str] = Counter({"values that vanish": soft} if soft else {})
     before, judged = (judge_model(model, variant)[1] for variant in (options, lifted))

@@ -11,7 +11,7 @@ is faster, it is used.
 """
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ from mezzo.formats.dtypes import QUANTIZED, DType
 from mezzo.formats.precision_line import float_of
 from mezzo.ir.nodes import Kind
 from mezzo.numerics.data.data_checks import NO_SAMPLE
-from mezzo.numerics.measures import Deviation, Measured, Ruling, RuntimeCheck, Timing
+from mezzo.numerics.measures import Comparison, Measured, Ruling, RuntimeCheck, Timing
 from mezzo.numerics.statistics.speeds import Difference, judge_speed
 from mezzo.planner.options import Options
 from mezzo.report.layout.numbers import spell_count
@@ -41,6 +41,7 @@ from mezzo.tuning.timing.final_benchmark import summarise_times
 if TYPE_CHECKING:
     from mezzo.analysis.fusion.quantized import QuantizedUnit
     from mezzo.contracts.frontend import Model
+    from mezzo.contracts.plans import Plan
     from mezzo.contracts.reading import Artifact
     from mezzo.conversion.decided import Decided
     from mezzo.numerics.data.datasets import Dataset
@@ -79,44 +80,40 @@ def check_on_runtime(
     model: "Model",
     first: PlannedResult,
     data: "Dataset | None",
-    held: Mapping[str, Deviation] | None,
+    emulated: Comparison | None,
     *,
     may_change: bool,
 ) -> Checked | None:
     """Run a result on its target's runtime, and repair deviations from the plan if it may be
     changed. None if nothing is low precision, or the target's table promises no speedup to check.
 
-    `data`: to compare outputs on; random if None. `held`: the outputs of the emulated check.
+    `data`: to compare outputs on; random if None. `emulated`: the emulated check.
     """
     profiler = None if model.given.lab is None else model.given.lab.profiler
     if profiler is None or not first.decided.may_gain:
         return None
     target = first.options.planning.target
+
+    def unchecked(why_not: str, runtime: str | None = None) -> Checked:
+        check = RuntimeCheck(target=target.name, runtime=runtime, why_not=why_not)
+        return Checked(candidate=first, check=check)
+
     if not first.options.is_checked:
-        return Checked(
-            candidate=first, check=RuntimeCheck(target=target.name, why_not="--no-check")
-        )
+        return unchecked("--no-check")
     runtime = find_runtime(profiler, target)
     if runtime is None:
-        return Checked(
-            candidate=first, check=RuntimeCheck(target=target.name, why_not="no runtime here")
-        )
+        return unchecked("no runtime here")
     try:
         batches = first_batches(
             data if data is not None else open_model_data(model.given, "random")
         )
         if not batches:
-            return Checked(
-                candidate=first,
-                check=RuntimeCheck(target=target.name, runtime=runtime, why_not=NO_SAMPLE[0]),
-            )
-        runs = RuntimeRuns(model, target, batches, held)
+            return unchecked(NO_SAMPLE[0], runtime)
+        outputs = None if emulated is None else {each.name: each for each in emulated.outputs}
+        runs = RuntimeRuns(model, target, batches, outputs)
     except MezzoError as error:
-        return Checked(
-            candidate=first,
-            check=RuntimeCheck(target=target.name, runtime=runtime, why_not=str(error)),
-        )
-    is_right = all(output.ruling is not Ruling.DIFFERENT for output in (held or {}).values())
+        return unchecked(str(error), runtime)
+    is_right = all(each.ruling is not Ruling.DIFFERENT for each in (outputs or {}).values())
     with closing(runs):
         return _Check(model=model, runtime=runtime, runs=runs, now=first).run(may_change, is_right)
 
@@ -267,7 +264,7 @@ class _Check:
         if quantized is None or planning.is_dynamic or not planning.target.finds_ranges(quantized):
             return None
         dynamic = (planning.dynamic or frozenset(candidate.decided.plan.dynamic)) | names
-        dynamic_result = _convert(
+        dynamic_result = convert_planned(
             self.model, replace(candidate.options, planning=replace(planning, dynamic=dynamic))
         )
         return dynamic_result if names <= {*dynamic_result.decided.plan.dynamic} else None
@@ -389,7 +386,9 @@ class _Check:
     ) -> PlannedResult:
         """The result with some parts barred from their format, for a reason."""
         returned = [(name, part.dtype) for part in back for name in part.nodes]
-        return _convert(self.model, without_format(candidate.options, returned, RULE, because))
+        return convert_planned(
+            self.model, without_format(candidate.options, returned, RULE, because)
+        )
 
     def _tell(self, because: str, parts: Sequence[_Part]) -> None:
         products = [part.nodes[0] for part in parts if part.dtype in QUANTIZED]
@@ -417,8 +416,9 @@ def _parts(candidate: PlannedResult, units: "Sequence[QuantizedUnit]") -> list[_
     ]
 
 
-def _convert(model: "Model", options: Options) -> PlannedResult:
-    decided, result = convert_model(model, options, None)
+def convert_planned(model: "Model", options: Options, plan: "Plan | None" = None) -> PlannedResult:
+    """Convert a model, with a plan if it is given."""
+    decided, result = convert_model(model, options, plan)
     return PlannedResult(decided=decided, result=result, options=options)
 
 

@@ -92,10 +92,10 @@ class RuntimeRuns:
         model: "Model",
         target: "Target",
         batches: "Sequence[Batch]",
-        held: Mapping[str, Deviation] | None,
+        emulated: Mapping[str, Deviation] | None,
     ) -> None:
-        """`held`: outputs of the emulated check, with budgets. Raises MezzoError: FP32 fails."""
-        self._model, self._target, self._batch, self._held = model, target, batches[0], held
+        """`emulated`: outputs of the emulated check. Raises MezzoError: FP32 fails."""
+        self._model, self._target, self._batch, self._emulated = model, target, batches[0], emulated
         self._reference = Reference(
             model.given, feeds_of_sizes(batches, lab_of(model.given).inputs.slots)
         )
@@ -118,7 +118,7 @@ class RuntimeRuns:
                 candidate,
                 runner.answer,
                 self._source,
-                self._held,
+                self._emulated,
             )
         except MezzoError as error:
             self.close()

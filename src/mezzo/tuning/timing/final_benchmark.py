@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from mezzo.common.errors import MezzoError
 from mezzo.common.machine import find_temporary_folder
 from mezzo.contracts.timings import Loading
-from mezzo.conversion.results import Converted, Progress, open_source
-from mezzo.numerics.measures import DataSource, Interval, TimedModel, Timing
+from mezzo.conversion.results import Converted, open_source
+from mezzo.numerics.measures import DataSource, TimedModel, Timing
 from mezzo.numerics.statistics.speeds import Difference, judge_speed, speed
 from mezzo.numerics.timings import FileTimes, Timings
 from mezzo.tuning.timing.interleaved_timing import USUAL
@@ -35,14 +35,15 @@ class Race:
     notes: tuple[str, ...]
 
     @property
-    def speed(self) -> Interval | None:
-        """The speedup of the result over FP32; None if one of them fails to run."""
-        return self.timing.models[1].speed
-
-    @property
     def fault(self) -> str | None:
         """Why the target cannot run the result."""
         return self.timing.models[1].fault
+
+    @property
+    def is_faster(self) -> bool:
+        """Whether the result runs, and is not known to be no faster than FP32."""
+        speed = self.timing.models[1].speed
+        return self.fault is None and (speed is None or speed.estimate > 1.0)
 
 
 def race(
@@ -51,7 +52,6 @@ def race(
     convert_alone: Callable[[Path | None], Converted],
     target: "Target",
     batch: "Batch",
-    progress: Progress | None,
 ) -> Race:
     """Time a search's result, as `mezzo bench` times files. `convert_alone` converts without a
     search, to a file if given a path.
@@ -76,7 +76,7 @@ def race(
             entrants.append(Entrant(name=ALONE, model=opened, feeds=batch.feeds))
         timings = time_side_by_side(
             entrants, target, data=DataSource(batch.origin, 1, batch.samples), batch=None, notes=(),
-            turning=USUAL, loading=Loading(), progress=progress,
+            turning=USUAL, loading=Loading(), progress=model.progress,
         )  # fmt: skip
     if alone is not None:
         notes.append(_tell_alone(timings.files[1], timings.files[2], alone))

@@ -1,0 +1,184 @@
+"""End of a search: the chosen plan is verified on the converted model, and the search's account."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from mezzo.numerics.measures import (
+    Comparison,
+    Deviation,
+    FrontierPoint,
+    Measured,
+    Ranges,
+    Ruling,
+    SearchRecord,
+)
+from mezzo.tuning.frontier import FrontierCandidate, predict
+from mezzo.tuning.goals import RunScore
+from mezzo.tuning.measured_costs import Measurement
+from mezzo.tuning.repair.attempts import check
+from mezzo.tuning.repair.runtime_check import PlannedResult, check_on_runtime, convert_planned
+from mezzo.tuning.timing.final_benchmark import race
+from mezzo.tuning.tuner import Choosing, Tuner
+
+if TYPE_CHECKING:
+    from mezzo.contracts.reading import Artifact
+    from mezzo.conversion.decided import Decided
+    from mezzo.conversion.results import Converted
+
+# How often a plan that fails on held-out data is made safer.
+_TIGHTENINGS = 3
+_NOT_RUN = "the target does not run the result"
+
+
+class _Verified(NamedTuple):
+    """A result, its check, and its error or drop relative to the bound."""
+
+    planned: PlannedResult
+    comparison: Comparison
+    excess: float
+
+
+@dataclass(kw_only=True)
+class SearchEnd:
+    """The end of a tuner's search. `measurement`: of costs on the target, if they were measured;
+    `convert_alone` converts without a search, to a file if given a path. `checks` are counted.
+    """
+
+    tuner: Tuner
+    ranges: Ranges
+    measurement: Measurement | None
+    convert_alone: "Callable[[Path | None], Converted]"
+    checks: int = 0
+
+    def verified(self) -> "tuple[Decided, Artifact, Measured]":
+        """Choose a plan, verify it, and tighten the budget if it fails. Returns the plan, the
+        result and the account.
+        """
+        tuner, measurement = self.tuner, self.measurement
+        slack = 1.0
+        for attempt in range(_TIGHTENINGS + 1):
+            choosing = tuner.choose(slack)
+            verified = self._verify(convert_planned(tuner.model, choosing.options))
+            excess = verified.excess
+            if excess <= 1.0 or not choosing.chosen.low_nodes or attempt == _TIGHTENINGS:
+                break
+            slack *= 1.1 * excess if math.isfinite(excess) else 4.0
+        notes = [] if measurement is None else [*measurement.notes]
+        timing = runtime = None
+        checked = check_on_runtime(
+            tuner.model,
+            verified.planned,
+            tuner.session.judging,
+            verified.comparison,
+            may_change=True,
+        )
+        if checked is not None:
+            notes += checked.notes
+            runtime, timing = checked.check, checked.timing
+            if checked.candidate is not verified.planned:
+                verified = self._verify(checked.candidate)
+        if measurement is not None and choosing.chosen.low_nodes:
+            batch = next(iter(tuner.session.data))
+            target = tuner.options.planning.target
+            benchmark = race(
+                tuner.model, verified.planned.result, self.convert_alone, target, batch
+            )
+            notes += benchmark.notes
+            timing = benchmark.timing
+            if not benchmark.is_faster:
+                timing = None
+                choosing = tuner.give_up(
+                    "nothing that holds the budget is faster than FP32 here"
+                    if benchmark.fault is None
+                    else f"{_NOT_RUN}: {benchmark.fault}"
+                )
+                verified = self._verify(convert_planned(tuner.model, choosing.options))
+                verified = verified._replace(excess=0.0)
+        measured = replace(self._account(choosing, verified, notes), timing=timing, runtime=runtime)
+        return verified.planned.decided, verified.planned.result, measured
+
+    def _verify(self, planned: PlannedResult) -> _Verified:
+        """Compare the converted model with the original, on held-out data if there is any."""
+        self.checks += 1
+        tuner = self.tuner
+        comparison = check(tuner.model, planned, tuner.session.judging, goal=tuner.goal)
+        return _Verified(planned, comparison, self._excess(comparison))
+
+    def _excess(self, comparison: Comparison) -> float:
+        """The error or drop relative to its bound, without the margin: it allows for other data."""
+        if any(output.fault for output in comparison.outputs):
+            return math.inf
+        goal, metric = self.tuner.goal, comparison.metric
+        if goal.max_error is not None:  # each output has its own budget
+            return max((_share(output) for output in comparison.outputs), default=0.0)
+        drop, reference = (None, None) if metric is None else (metric.drop, metric.reference)
+        return goal.excess(RunScore(_largest_error(comparison), drop, reference))
+
+    def _account(self, choosing: Choosing, verified: _Verified, notes: Sequence[str]) -> Measured:
+        tuner, comparison = self.tuner, verified.comparison
+        largest_error = _largest_error(comparison)
+        # Limits of the data, from the search and from the last check.
+        unknown = tuple(dict.fromkeys((*tuner.telling.unknown, *comparison.verdict.unknown)))
+        scored = [(point, choosing.scores.get(point.key)) for point in choosing.points]
+        prediction = predict([(p.error, s.error) for p, s in scored if s is not None])
+        units = [] if choosing.sensitivity is None else choosing.sensitivity.units
+        record = SearchRecord(
+            budget=(
+                comparison.verdict.budget
+                if choosing.score is None
+                else tuner.goal.bound(choosing.score)
+            ),
+            margin=tuner.goal.margin,
+            evaluations=tuner.evaluations,
+            partial_evaluations=tuner.probes,
+            checks=self.checks,
+            error=largest_error if choosing.score is None else choosing.score.error,
+            held_out_error=None if tuner.session.held_out is None else largest_error,
+            is_within_budget=verified.excess <= 1.0 and not unknown,
+            stopped_by=choosing.stopped_by,
+            time_s=tuner.session.limit.elapsed_s,
+            costliest=units[0].name if units else None,
+            unknown=unknown,
+            prediction=prediction,
+        )
+        factor = 1.0 if prediction is None else prediction.factor
+        data = self.ranges.data
+        return Measured(
+            data=tuner.session.data.source(data.batches, data.samples),
+            ranges=self.ranges,
+            comparison=comparison,
+            sensitivity=choosing.sensitivity,
+            costs=tuner.costs,
+            frontier=tuple(_point(point, choosing, factor) for point in choosing.points),
+            search=record,
+            notes=(*comparison.notes, *notes),
+        )
+
+
+def _largest_error(comparison: Comparison) -> float:
+    return max((output.relative_l2.estimate for output in comparison.outputs), default=0.0)
+
+
+def _share(output: Deviation) -> float:
+    """An output's error relative to its budget; 0 if the data cannot show it."""
+    if output.ruling is Ruling.UNKNOWN:
+        return 0.0
+    error = output.relative_l2.estimate
+    return error / output.budget if output.budget else math.inf if error > 0.0 else 0.0
+
+
+def _point(point: FrontierCandidate, choosing: Choosing, factor: float) -> FrontierPoint:
+    score = choosing.scores.get(point.key)
+    error = None if score is None else score.error
+    is_chosen = point.key == choosing.chosen.key
+    return FrontierPoint(
+        weight=point.weight,
+        cost=point.cost,
+        low_nodes=point.low_nodes,
+        predicted_error=point.error * factor,
+        error=error,
+        is_chosen=is_chosen,
+    )
