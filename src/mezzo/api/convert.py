@@ -149,9 +149,10 @@ def convert_opened(
     """Convert an open model, on data if it is given. Options and errors are those of `convert`."""
     options = read_options(request)
     if data is not None:
-        from mezzo.evaluate.data_session import open_session
+        from mezzo.evaluate.data_session import naming_data, open_session
         from mezzo.tuning.repair.overflow_protection import convert_on_data
 
+        options = naming_data(options, data)
         session = open_session(model, data, labels=labels, batch_size=batch_size, files=files)
         return convert_on_data(model, dst, options, session, overwrite=overwrite)
     check_parameters(options)

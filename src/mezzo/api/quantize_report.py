@@ -14,7 +14,7 @@ from mezzo.contracts.options.keyword_types import PlanOptions
 from mezzo.contracts.options.keywords import tells_options
 from mezzo.conversion.fusing import fuse
 from mezzo.conversion.results import Progress, finish, lab_of, open_source, read_plan_options
-from mezzo.evaluate.data_session import DataSession, begin, open_session, resume_files
+from mezzo.evaluate.data_session import DataSession, begin, naming_data, open_session, resume_files
 from mezzo.evaluate.model_data import open_model_data
 from mezzo.evaluate.range_measurement import measure_ranges
 from mezzo.ir.nodes import Kind
@@ -133,8 +133,8 @@ def quantize_report(
             whole, open_model_data(model, held_out, labels=labels, batch_size=batch_size)
         )
     if dynamic_options is not None:
-        dynamic_options = fuse(model, dynamic_options.with_settings(data=whole.name))[1]
-    model, chosen = fuse(model, chosen.with_settings(data=whole.name))
+        dynamic_options = fuse(model, naming_data(dynamic_options, data))[1]
+    model, chosen = fuse(model, naming_data(chosen, data))
     ranges = measure_ranges(model, whole)
     time_notes = (
         []

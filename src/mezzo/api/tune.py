@@ -16,7 +16,7 @@ from mezzo.conversion.fusing import fuse
 from mezzo.conversion.judged_model import judge_model
 from mezzo.conversion.results import Converted, Progress, aimed, finish, open_source
 from mezzo.evaluate.answers import read_accumulation
-from mezzo.evaluate.data_session import DataSession, begin, open_session, resume_files
+from mezzo.evaluate.data_session import DataSession, begin, naming_data, open_session, resume_files
 from mezzo.evaluate.range_measurement import measure_ranges
 from mezzo.planner.options import Options, read_options
 from mezzo.quantize.calibration import with_parameters
@@ -102,25 +102,28 @@ def tune(
         check_destination(dst)
     models = () if dst is None else (Path(dst),)
     files = resume_files(resume, "scores", "ranges", "calibration", models=models)
-    request = aimed(src, request_of(options))
-    policy = options.get("policy") or SEARCH_DEFAULTS["policy"]
-    chosen = read_options(replace(request, policy=policy))
+    usual = request = aimed(src, request_of(options))
+    if options.get("policy") is None:
+        request = replace(request, policy=SEARCH_DEFAULTS["policy"])
+    chosen = read_options(request)
     goal = replace(
-        read_goal(max_error, metric, max_drop),
+        read_goal(max_error, metric, max_drop, margin=_MARGIN),
         accumulation=read_accumulation(accumulate, tile, "emulated"),
     )
     model = open_source(src, request.trust_external_paths, progress)
     if measure:
         check_measurable(model, chosen)
+    chosen = naming_data(chosen, data)
     session = open_session(
         model, data, labels=labels, batch_size=batch_size, held_out=held_out, files=files,
         limit=limit,
     )  # fmt: skip
-    whole = DataSession(data=session.data, name=session.name)
+    whole = DataSession(data=session.data)
     session = session if held_out is not None else session.hold_out(model)
-    goal = replace(goal, margin=_MARGIN_UNSEEN if session.held_out is None else _MARGIN)
+    if session.held_out is None:
+        goal = replace(goal, margin=_MARGIN_UNSEEN)
     _check_strategy(chosen)
-    chosen = chosen.with_settings(data=session.name, **goal.settings())
+    chosen = chosen.with_settings(**goal.settings())
     model, chosen = fuse(model, chosen)
     graph = model.read(chosen.planning.low).graph
     scores = ScoreCache.of(session, graph, dict(chosen.settings))
@@ -141,7 +144,8 @@ def tune(
 
     def convert_alone(path: Path | None) -> Converted:
         source = open_source(src, request.trust_external_paths, None)
-        return convert_on_data(source, path, read_options(replace(request, check=False)), whole)
+        alone = naming_data(read_options(replace(usual, check=False)), data)
+        return convert_on_data(source, path, alone, whole)
 
     end = SearchEnd(
         tuner=tuner, ranges=ranges, measurement=measurement, convert_alone=convert_alone

@@ -16,6 +16,7 @@ from mezzo.conversion.results import lab_of
 from mezzo.evaluate.model_data import open_model_data
 from mezzo.numerics.data.datasets import Batch, Data, Dataset
 from mezzo.numerics.data.splits import cut, split
+from mezzo.planner.options import Options
 
 
 class ResumeFiles(NamedTuple):
@@ -42,13 +43,10 @@ _NO_FILES, _NO_LIMIT = ResumeFiles(), TimeLimit(0.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSession:
-    """Data that decides, and held-out data that judges if there is any. `name`: the data as the
-    user wrote it, for the settings of plans.
-    """
+    """Data that decides, and held-out data that judges if there is any."""
 
     data: Dataset
     held_out: Dataset | None = None
-    name: str = ""
     files: ResumeFiles = _NO_FILES
     limit: TimeLimit = _NO_LIMIT
 
@@ -93,10 +91,15 @@ def open_session(
             if held_out is None
             else open_model_data(model, held_out, labels=labels, batch_size=batch_size)
         ),
-        name=os.fspath(data) if isinstance(data, str | os.PathLike) else "given batches",
         files=files or _NO_FILES,
         limit=limit,
     )
+
+
+def naming_data(options: Options, data: Data) -> Options:
+    """The options with the data, as the user wrote it, in the plan's settings."""
+    name = os.fspath(data) if isinstance(data, str | os.PathLike) else "given batches"
+    return options.with_settings(data=name)
 
 
 def begin(limit_s: float | None) -> TimeLimit:

@@ -83,9 +83,13 @@ class Goal:
 
 
 def read_goal(
-    max_error: float | None, metric: str | Metric | None, max_drop: str | float | None
+    max_error: float | None,
+    metric: str | Metric | None,
+    max_drop: str | float | None,
+    *,
+    margin: float,
 ) -> Goal:
-    """A goal without margin. Raises InputError: neither is given, or both."""
+    """The budget of error or metric. Raises InputError: neither is given, or both."""
     if (max_error is None) is (metric is None):
         raise InputError(
             f"say what must hold: a budget such as {setting('max_error', 1e-3)}, or"
@@ -100,7 +104,7 @@ def read_goal(
         raise InputError(f"max_error is {max_error}; give a relative error above 0, such as 1e-3")
     return Goal(
         max_error=max_error,
-        margin=1.0,
+        margin=margin,
         metric=metric,
         max_drop=None if max_drop is None else read_drop(max_drop),
     )

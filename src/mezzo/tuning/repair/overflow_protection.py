@@ -40,7 +40,6 @@ def convert_on_data(
     alone protects no node, as long as the check holds; otherwise protection returns, first for the
     nodes with the largest error, finally for all.
     """
-    options = options.with_settings(data=session.name)
     attempt, judging, fused = _convert_fused(model, options, session)
     if fused is not model and options.fuse == "standard" and not attempt.decided.is_quantized:
         # Fusion copied folded weights, which pays only if they get smaller: without quantization
