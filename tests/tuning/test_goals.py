@@ -49,7 +49,7 @@ def test_what_was_run_is_not_run_again(tmp_path: Path) -> None:
 def test_a_state_of_another_search_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     ScoreCache(path, _IDENTITY).score("all", [], lambda: RunScore(0.0))
-    with pytest.raises(InputError, match=r"belongs to a search with another data; delete it"):
+    with pytest.raises(InputError, match=r"the state is of a search with another data; delete it"):
         ScoreCache(path, {**_IDENTITY, "data": "other.npz"})
 
 
@@ -69,7 +69,7 @@ def test_a_state_of_another_search_is_refused(tmp_path: Path) -> None:
 def test_a_damaged_state_is_one_line(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "state.json"
     path.write_bytes(content)
-    with pytest.raises(InputError, match=r"state\.json: .*delete it to start anew, or name another file$"):
+    with pytest.raises(InputError, match=r"state\.json: .*delete it, or name another file, to start anew$"):
         ScoreCache(path, _IDENTITY)
     assert path.read_bytes() == content
 

@@ -134,8 +134,8 @@ def test_a_killed_conversion_leaves_no_result_and_goes_on(appears: str, tmp_path
 @pytest.mark.parametrize(
     ("beside", "spoil", "message"),
     [
-        ("", lambda path: path.write_bytes(b"{"), "is no state of a search"),
-        ("", lambda path: path.write_text(EMPTY), "belongs to a search with another model"),
+        ("", lambda path: path.write_bytes(b"{"), "the state is damaged, its text cannot be read"),
+        ("", lambda path: path.write_text(EMPTY), "the state is of a search with another model"),
         (".ranges.npz", lambda path: path.write_bytes(b"PK"), "cannot be read"),
         (".ranges.npz", lambda path: np.savez(path, about=np.zeros(3, np.uint8)), "the state is damaged, its text"),
         (".calibration.npz", lambda path: np.savez(path, strange=np.zeros(3)), "keeps no calibration"),
@@ -157,7 +157,7 @@ def test_a_state_of_other_options_is_refused(tmp_path: Path) -> None:
     case, state = case_of("repaired", tmp_path), tmp_path / "state.json"
     case.run(tmp_path / "out.onnx", state)
     other = Case(case.model, case.data, {"to": "bf16"})
-    with pytest.raises(InputError, match=r"state\.json: belongs to a search with another to; delete it to start anew"):
+    with pytest.raises(InputError, match=r"state\.json: the state is of a search with another to; delete it"):
         other.run(tmp_path / "out.onnx", state)
 
 

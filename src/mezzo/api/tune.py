@@ -114,6 +114,7 @@ def tune(
     if measure:
         check_measurable(model, chosen)
     chosen = naming_data(chosen, data)
+    alone = naming_data(read_options(replace(usual, check=False)), data)
     session = open_session(
         model, data, labels=labels, batch_size=batch_size, held_out=held_out, files=files,
         limit=limit,
@@ -144,7 +145,6 @@ def tune(
 
     def convert_alone(path: Path | None) -> Converted:
         source = open_source(src, request.trust_external_paths, None)
-        alone = naming_data(read_options(replace(usual, check=False)), data)
         return convert_on_data(source, path, alone, whole)
 
     end = SearchEnd(

@@ -1,6 +1,5 @@
 """Range calibration: the range of every value of a model, measured on data batch by batch."""
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -9,11 +8,10 @@ from mezzo.contracts.executor import Team, crew_at_work, in_turn, prepare, width
 from mezzo.contracts.lab import Feeds, Instruments, MeasuredValue, Records
 from mezzo.conversion.results import lab_of
 from mezzo.evaluate.data_session import DataSession
-from mezzo.evaluate.resume_file import Keeping
+from mezzo.evaluate.range_state import RANGES, RangeProgress, dump_accumulator, load_ranges
+from mezzo.evaluate.resume_file import Array, PassFile, open_state
 from mezzo.numerics.data.data_checks import DataWatch
 from mezzo.numerics.measures import DataSource, Ranges
-from mezzo.numerics.ranges.range_state import Progress as State
-from mezzo.numerics.ranges.range_state import dump_state, load_state
 from mezzo.numerics.ranges.ranges import Accumulator, ValueName
 
 if TYPE_CHECKING:
@@ -117,9 +115,9 @@ def measure_ranges(model: "Model", session: DataSession) -> Ranges:
             if progress is not None:
                 progress("measuring", number, 0)
         if session.has_time():
-            measuring.keeping.finish()
+            measuring.file.finish()
     finally:
-        measuring.keeping.save()
+        measuring.file.save()
     return replace(measuring.result(), unknown=watch.faults())
 
 
@@ -138,13 +136,14 @@ class _Measuring:
     def __init__(self, about: InstrumentFacts, session: DataSession, first: "Batch") -> None:
         data, path = session.data, session.files.ranges
         self._about, self._data = about, data
-        self._state = State(
+        self._state = RangeProgress(
             model=about.fingerprint, data=data.name, content=data.content, values=about.size
         )
         self._accumulator = Accumulator(about.size)
-        if path is not None and os.path.lexists(path):
-            self._state, self._accumulator = load_state(path, self._state)
-        self.keeping = Keeping(path, self._state, self._spell)
+        if path is not None and path.exists():
+            with open_state(path, RANGES) as saved:
+                self._state, self._accumulator = load_ranges(saved, self._state)
+        self.file = PassFile(path, RANGES, self._state, self._arrays)
         self._first_fed = _count_numbers(first.feeds)
 
     def take(
@@ -155,7 +154,7 @@ class _Measuring:
     ) -> "Iterator[int]":
         """Measure all batches that the saved state lacks; yields each number before its result."""
         yield 0
-        if not self.keeping.has(0, first):  # its element counts decide how the others are sampled
+        if not self.file.has(0, first):  # its element counts decide how the others are sampled
             samples = _sample_size(self._about.elements, self._about.size)
             shown = team.start(MeasuredBatch(first, 0, samples)).result()
             assert isinstance(shown, Records), "what was asked for"
@@ -167,7 +166,7 @@ class _Measuring:
 
     def _readings(self, batches: "Iterator[Batch]") -> Iterator[MeasuredBatch | None]:
         for number, batch in enumerate(batches, 1):
-            if not self.keeping.has(number, batch):
+            if not self.file.has(number, batch):
                 # From the batch's own length, so that it is sampled alike whichever batches were
                 # measured before.
                 elements = (
@@ -177,7 +176,7 @@ class _Measuring:
 
     def _add(self, number: int, batch: "Batch", records: Records) -> None:
         state = self._state
-        with self.keeping.adding(batch):
+        with self.file.adding(batch):
             self._accumulator.add(records, number)
             if number == 0:
                 state.elements, state.fed = int(records.counts.sum()), self._first_fed
@@ -191,9 +190,9 @@ class _Measuring:
             number: name for number, name in self._state.origins.items() if number in referenced
         }
 
-    def _spell(self) -> bytes:
+    def _arrays(self) -> dict[str, Array]:
         self._drop_origins()
-        return dump_state(self._state, self._accumulator)
+        return dump_accumulator(self._accumulator)
 
     def result(self) -> Ranges:
         """The ranges measured so far."""

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from mezzo.common.errors import ContractError, InputError
 from mezzo.common.message_style import option
@@ -13,15 +13,38 @@ from mezzo.contracts.frontend import Model
 from mezzo.contracts.lab import Feeds, ObservedValue
 from mezzo.conversion.results import lab_of
 from mezzo.evaluate.data_session import DataSession
-from mezzo.evaluate.resume_file import Keeping
+from mezzo.evaluate.resume_file import (
+    PassFile,
+    PassProgress,
+    SavedState,
+    StateFormat,
+    open_state,
+    read_progress,
+)
 from mezzo.formats.dtypes import DType
 from mezzo.numerics.measures import DataSource
-from mezzo.quantize.collection_file import Collected, dump_collected, load_collected
 from mezzo.quantize.observers.collector import Collector
 
 if TYPE_CHECKING:
     from mezzo.contracts.reading import Reading
     from mezzo.numerics.data.datasets import Batch
+
+
+_CALIBRATION = StateFormat("calibration", "mezzo-collected/1", array="journal")
+
+
+@dataclass(kw_only=True)
+class Collected(PassProgress):
+    """Progress of a collection of `values`, by name."""
+
+    values: tuple[str, ...]
+
+    @classmethod
+    def revive(cls, document: Mapping[str, Any]) -> Self:
+        return super().revive({**document, "values": tuple(map(str, document["values"]))})
+
+    def difference(self, wanted: Self) -> str | None:
+        return "another model" if self.values != wanted.values else super().difference(wanted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,9 +147,9 @@ def collect(
                 model.progress("calibrating", collection.done.batches, 0)
             collection.add(part)
         if not collection.is_cut:
-            collection.keeping.finish()
+            collection.file.finish()
     finally:
-        collection.keeping.save()
+        collection.file.save()
     if not collection.done.samples:
         raise InputError(
             f"{dataset.name}: has no sample, and scales come from data; give some with"
@@ -138,6 +161,15 @@ def collect(
     )
 
 
+def _read_collector(saved: SavedState, requested: Collected) -> Collector:
+    """The statistics in a resume file. Raises InputError: damaged, or of other values."""
+    arrays = {name: saved.read(name) for name in saved.names}
+    collector = Collector.from_state(arrays, str(saved.path))
+    is_known = set(collector.names) <= set(requested.values)
+    saved.check(is_known, "it holds values that were not asked for")
+    return collector
+
+
 class _Collection:
     """The statistics so far, in batch order."""
 
@@ -145,8 +177,10 @@ class _Collection:
         path = session.files.calibration
         self.done, self.collector = requested, Collector()
         if path is not None and path.exists():
-            self.done, self.collector = load_collected(path, requested)
-        self.keeping = Keeping(path, self.done, lambda: dump_collected(self.done, self.collector))
+            with open_state(path, _CALIBRATION) as saved:
+                self.done = read_progress(saved, requested)
+                self.collector = _read_collector(saved, requested)
+        self.file = PassFile(path, _CALIBRATION, self.done, lambda: self.collector.state())
         self._under_way: deque[Batch] = deque()
         self._session, self._samples = session, self.done.samples
         self.batches, self.is_cut = 0, False
@@ -157,7 +191,7 @@ class _Collection:
         """
         for number, batch in enumerate(self._session.data):
             self.batches = number + 1
-            if self.is_cut or self.keeping.has(number, batch):
+            if self.is_cut or self.file.has(number, batch):
                 continue
             self.is_cut = self._samples > 0 and not self._session.has_time()
             if not self.is_cut:
@@ -166,5 +200,5 @@ class _Collection:
                 yield batch
 
     def add(self, collector: Collector) -> None:
-        with self.keeping.adding(self._under_way.popleft()):
+        with self.file.adding(self._under_way.popleft()):
             self.collector.merge(collector)

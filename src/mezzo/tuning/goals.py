@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Self
 
 from mezzo.common.errors import InputError
 from mezzo.common.message_style import option, setting
-from mezzo.common.safe_paths import read_file, write_file
 from mezzo.contracts.plans import Accumulation
 from mezzo.evaluate.data_session import DataSession
+from mezzo.evaluate.resume_file import StateFormat, open_state, write_state
 from mezzo.formats.dtypes import DType
-from mezzo.io.documents import parse_json
 from mezzo.ir.graph import Graph
 from mezzo.numerics.measures import Comparison, Ruling
 from mezzo.numerics.metrics.errors import ErrorSum
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
     from mezzo.numerics.data.datasets import Batch
     from mezzo.tuning.evaluator import Evaluator
 
-_STATE = "mezzo-tuning-state/1"
-_LARGEST_STATE_BYTES = 1 << 26
+_SCORES = StateFormat("state", "mezzo-tuning-state/1", key="format")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +188,7 @@ class ScoreCache:
         self._search: tuple[str, ...] = ()
         self._scores: dict[str, RunScore] = {}
         if path is not None and path.exists():
-            self._scores = _read_state(path, self._identity)
+            self._scores = _read_scores(path, self._identity)
 
     @classmethod
     def of(cls, session: DataSession, graph: Graph, settings: Mapping[str, str]) -> Self:
@@ -244,8 +242,7 @@ class ScoreCache:
             key: [_spell(s.error), _spell(s.drop), _spell(s.reference)]
             for key, s in self._scores.items()
         }
-        document = {"format": _STATE, "of": self._identity, "scores": scores}
-        write_file(self._path, json.dumps(document).encode(), "resume")
+        write_state(self._path, _SCORES, {"of": self._identity, "scores": scores}, {})
 
 
 def _spell(number: float | None) -> str | None:
@@ -257,29 +254,16 @@ def _read(text: str | None) -> float | None:
     return None if text is None else float(text)
 
 
-def _read_state(path: Path, identity: Mapping[str, str]) -> dict[str, RunScore]:
-    """Read saved scores. Raises InputError: invalid, or of another search."""
-    remedy = "delete it to start anew, or name another file"
-    try:
-        data = read_file(path, _LARGEST_STATE_BYTES)
-        if data is None:
-            raise InputError(f"{path}: is larger than any state of a search; {remedy}")
-        document = parse_json(data)
-        is_ours = document["format"] == _STATE
-        scores = {
-            str(key): RunScore(float(error), _read(drop), _read(reference))
-            for key, (error, drop, reference) in document["scores"].items()
-        }
-        of = dict(document["of"])
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise InputError(
-            f"{path}: is no state of a search ({type(error).__name__}); {remedy}"
-        ) from error
-    if not is_ours:
-        raise InputError(
-            f"{path}: found format {document['format']!r}, wanted {_STATE!r}; {remedy}"
-        )
-    if of != dict(identity):
-        strange = next((name for name in identity if of.get(name) != identity[name]), "something")
-        raise InputError(f"{path}: belongs to a search with another {strange}; {remedy}")
-    return scores
+def _read_scores(path: Path, identity: Mapping[str, str]) -> dict[str, RunScore]:
+    """Read stored scores. Raises InputError: invalid, or of another search."""
+    with open_state(path, _SCORES) as saved:
+        with saved.reviving():
+            of = dict(saved.document["of"])
+            scores = {
+                str(key): RunScore(float(error), _read(drop), _read(reference))
+                for key, (error, drop, reference) in saved.document["scores"].items()
+            }
+        if of != dict(identity):
+            changed = (name for name in identity if of.get(name) != identity[name])
+            saved.check_same(f"a search with another {next(changed, 'something')}")
+        return scores
