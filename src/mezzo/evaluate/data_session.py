@@ -117,9 +117,9 @@ def resume_files(
     """
     if resume is None:
         return _NO_FILES
-    beside = {other: Path(f"{os.fspath(resume)}.{other}.npz") for other in others}
-    check_destinations({"resume": resume, **beside}, models)
-    return ResumeFiles(**{kind: Path(resume), **beside})
+    neighbours = {other: Path(f"{os.fspath(resume)}.{other}.npz") for other in others}
+    check_destinations({"resume": resume, **neighbours}, models)
+    return ResumeFiles(**{kind: Path(resume), **neighbours})
 
 
 def can_cut(model: Model, batch: Batch) -> bool:
