@@ -129,8 +129,9 @@ def judge_one(model: OnnxModel, shape: tuple[int, ...], target: str, effort: Eff
     feeds = {"x": np.random.default_rng(0).standard_normal(shape).astype(np.float32)}
     options = read_options(Request(to=TO[target], target=target))
     measured = measuring.measure(model, options, feeds, effort)
-    judged = measuring.with_costs(judge_model(model, options)[1], measured)
-    problem = judged.problem
+    judged = judge_model(model, options)[1]
+    problem = replace(judged.problem, measured=measured.costs)
+    judged = replace(judged, problem=problem)
     lows = {
         "fp32": [False] * len(problem.graph.nodes),
         "table": options.planning.strategy.assign(replace(problem, measured=None)),

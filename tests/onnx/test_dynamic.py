@@ -9,6 +9,7 @@ import onnx.numpy_helper
 import onnx.parser
 import onnxruntime
 import pytest
+from integer_kernels import Style, dynamic_product
 from onnx.reference import ReferenceEvaluator
 from quantized_cases import make_sparse, open_model
 
@@ -22,7 +23,6 @@ from mezzo.onnx.profile.variants import label_of
 from mezzo.planner.choices.quantizing import quantized_ports
 from mezzo.planner.options import read_options
 from mezzo.quantize.arithmetic.arithmetic import quantize
-from mezzo.quantize.arithmetic.kernels import Style, dynamic_product
 from mezzo.quantize.calibration import without_data
 
 TARGET = "onnxruntime-cpu"

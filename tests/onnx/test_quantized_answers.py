@@ -10,6 +10,7 @@ import onnx.numpy_helper
 import onnx.parser
 import onnxruntime
 import pytest
+from integer_kernels import Style, Window, conv_sums, factor, matmul_sums, requantize
 from quantized_cases import carry_out
 
 import mezzo
@@ -17,7 +18,6 @@ from mezzo.formats.dtypes import DType
 from mezzo.formats.quantization import Quantization
 from mezzo.onnx.run.run import Engine, emulated_session, native_session
 from mezzo.quantize.arithmetic.arithmetic import quantize, round_trip
-from mezzo.quantize.arithmetic.kernels import Style, Window, conv_sums, factor, matmul_sums, requantize
 
 _CONV = """<ir_version: 10, opset_import: ["" : 17]>
 g (float[2,{inner},9,9] x) => (float[2,{columns},9,9] y)

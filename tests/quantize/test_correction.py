@@ -9,10 +9,10 @@ from quant_laws import LAW
 
 from mezzo.contracts.calibrator import Grid, Range
 from mezzo.formats.dtypes import DType
-from mezzo.quantize.arithmetic.arithmetic import dequantize, round_trip
+from mezzo.quantize.arithmetic.arithmetic import round_trip
 from mezzo.quantize.arithmetic.correction import corrected_bias, smoothing_scales
 from mezzo.quantize.arithmetic.parameters import parameters_for
-from mezzo.quantize.arithmetic.weights import quantize_weights, weight_parameters
+from mezzo.quantize.arithmetic.weights import weight_parameters
 
 LARGEST = arrays(np.float32, 5, elements=st.floats(2.0**-20, 2.0**20, width=32))
 GRID = Grid(dtype=DType.INT8, is_symmetric=True, is_narrow=True)
@@ -24,7 +24,7 @@ def test_corrected_bias_brings_the_means_back() -> None:
     bias = np.float32([0.5, -1.0, 0.0])
     coarse = Grid(dtype=DType.INT4, is_symmetric=True)
     how = weight_parameters(weights, coarse)
-    held = dequantize(quantize_weights(weights, how, coarse), how)
+    held = round_trip(weights, how)
     wanted, quantized = data @ weights + bias, data @ held + bias
     means = wanted.mean(axis=0), quantized.mean(axis=0)
     corrected = data @ held + corrected_bias(bias, *means)
@@ -65,7 +65,7 @@ def test_smoothing_pays_where_a_channel_stands_out() -> None:
 
     def error(x: np.ndarray, w: np.ndarray) -> float:
         how = weight_parameters(w, GRID, 1)
-        held = dequantize(quantize_weights(w, how, GRID), how)
+        held = round_trip(w, how)
         low = round_trip(x, parameters_for(Range(float(x.min()), float(x.max())), Grid(dtype=DType.UINT8)))
         return float(np.square(low.astype(np.float64) @ held - data.astype(np.float64) @ weights).mean())
 

@@ -17,8 +17,8 @@ from mezzo.formats.quantization import Quantization
 from mezzo.plugins.discovery import calibrator
 from mezzo.quantize.arithmetic.arithmetic import dequantize, quantize, round_trip
 from mezzo.quantize.arithmetic.choosing import choose_range
-from mezzo.quantize.arithmetic.floats import squared_error_to
 from mezzo.quantize.arithmetic.parameters import parameters_for
+from mezzo.quantize.arithmetic.squares import squared_error_to
 from mezzo.quantize.arithmetic.weights import weight_parameters
 from mezzo.quantize.observers.collector import Collector
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from integer_kernels import Window, conv_sums
 
 from mezzo.contracts.calibrator import Grid
 from mezzo.formats.dtypes import DType
@@ -10,7 +11,6 @@ from mezzo.onnx.files.quantized_payloads import payload_of, read_payload
 from mezzo.quantize.arithmetic import gptq
 from mezzo.quantize.arithmetic.arithmetic import round_trip
 from mezzo.quantize.arithmetic.gptq import turned_weights, weighted_scales
-from mezzo.quantize.arithmetic.kernels import Window, conv_sums
 from mezzo.quantize.arithmetic.products import Convolution, InputMoments, Matrix, Product
 from mezzo.quantize.arithmetic.weights import weight_parameters
 

@@ -5,10 +5,7 @@ import onnx
 import onnx.reference
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper
-
-from mezzo.formats.dtypes import DType
-from mezzo.quantize.arithmetic.kernels import (
+from integer_kernels import (
     Style,
     Window,
     conv_sums,
@@ -17,6 +14,9 @@ from mezzo.quantize.arithmetic.kernels import (
     matmul_sums,
     requantize,
 )
+from onnx import TensorProto, helper
+
+from mezzo.formats.dtypes import DType
 
 _ELEMENTS = {np.dtype(np.uint8): TensorProto.UINT8, np.dtype(np.int8): TensorProto.INT8,
              np.dtype(np.int32): TensorProto.INT32, np.dtype(np.float32): TensorProto.FLOAT}  # fmt: skip

@@ -16,7 +16,7 @@ import pytest
 from report_pages import HOSTILE, TEXT, account_of, blocks, named
 
 from mezzo.api import convert as pipeline
-from mezzo.api.outlines import outline_model, outline_strategies
+from mezzo.api.outlines import outline_pair, outline_strategies
 from mezzo.cli import main
 from mezzo.report.html import render
 from mezzo.report.html.page import MARK
@@ -146,7 +146,7 @@ g (float[2,4] x, bool c) => (float[2,4] y)
    y = If(c) <then_branch = t () => (float[2,4] r) { r = Relu(x) }, else_branch = e () => (float[2,4] s) { s = Exp(x) }>
 }""")
     onnx.save(made, tmp_path / "m.onnx")
-    told = outline_model(tmp_path / "m.onnx")
+    told = outline_pair(tmp_path / "m.onnx", tmp_path / "m.onnx")
     assert [(g.name, g.parent, g.kind) for g in told.groups] == [
         ("", None, "graph"), ("If then", 0, "body"), ("If else", 0, "body"),
     ]  # fmt: skip

@@ -285,7 +285,7 @@ def test_target_that_refuses_all_low_is_measured_with_the_plan_from_the_table(mo
 def test_target_that_cannot_be_measured_is_refused_before_any_work() -> None:
     model, options, _ = chain("fp16", "tensorrt")
     with pytest.raises(InputError, match="target 'tensorrt' cannot be measured here"):
-        measuring.measure_costs(model, options, FEEDS)
+        measuring.measure(model, options, FEEDS)
 
 
 @pytest.mark.parametrize("target", ["onnxruntime-cpu", "openvino-cpu"])
@@ -307,7 +307,8 @@ def test_costs_are_measured_for_every_node_and_value(to: str, target: str) -> No
     if target == "openvino-cpu":
         pytest.importorskip("openvino", reason="openvino is not installed")
     model, options, problem = chain(to, target)
-    costs, table = measuring.measure_costs(model, options, FEEDS, Effort(runs=4, calls=2, pause_s=0.0))
+    found = measuring.measure(model, options, FEEDS, Effort(runs=4, calls=2, pause_s=0.0))
+    costs, table = found.costs, found.table
     assert [len(gains) for gains in costs.gains] == [len(problem.graph.nodes)] * 2
     assert [len(prices) for prices in costs.cast_prices] == [len(problem.graph.values)]
     assert {node.node for node in table.nodes} == {"one", "two", "three"}

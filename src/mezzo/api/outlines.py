@@ -1,4 +1,4 @@
-"""Graph outlines for HTML reports: one model as typed, two models, and all strategies."""
+"""Graph outlines for HTML reports: two models as they are typed, and all strategies."""
 
 import os
 from typing import TYPE_CHECKING, Unpack
@@ -25,19 +25,15 @@ if TYPE_CHECKING:
     from mezzo.planner.planner import Judged
 
 
-def outline_model(src: str | os.PathLike[str], *, trust_external_paths: bool = False) -> Outline:
-    """A model as it is typed. Errors are those of `mezzo.convert`."""
-    graph = _read(src, trust_external_paths)
-    return outline(graph, [outline_as_it_is(graph, os.fspath(src))])
-
-
 def outline_pair(
     reference: str | os.PathLike[str],
     model: str | os.PathLike[str],
     *,
     trust_external_paths: bool = False,
 ) -> Outline:
-    """The graph of `model`, with its precisions and those of equal names in `reference`."""
+    """The graph of `model`, with its precisions and those of equal names in `reference`. Errors
+    are those of `mezzo.convert`.
+    """
     graph = _read(model, trust_external_paths)
     other = _read(reference, trust_external_paths)
     names = os.fspath(model), os.fspath(reference)

@@ -1,5 +1,5 @@
 """Numerics without IR or runtime: data sets, error metrics, ranges, statistics, verdicts.
 
 Imports: `contracts` and below.
-A new error metric is one file of `metrics/figures/`.
+A new error metric is one row of `metrics/figures.py`.
 """

@@ -87,14 +87,6 @@ def check_measurable(model: Model, options: Options) -> str:
     )
 
 
-def measure_costs(
-    model: Model, options: Options, feeds: Mapping[str, Any], effort: Effort = _DEFAULT
-) -> tuple[MeasuredCosts, CostTable]:
-    """Measure a strategy's costs; also as a record. Errors are those of `measure`."""
-    measurement = measure(model, options, feeds, effort)
-    return measurement.costs, measurement.table
-
-
 def measure(
     model: Model, options: Options, feeds: Mapping[str, Any], effort: Effort = _DEFAULT
 ) -> Measurement:
@@ -219,11 +211,6 @@ def _profile(
             f"with everything low, {str(error)[:200]}; the plan from the table was measured instead"
         )
         return *take([planned, planned]), [note]
-
-
-def with_costs(judged: Judged, measured: Measurement) -> Judged:
-    """The judged model with measured costs."""
-    return replace(judged, problem=replace(judged.problem, measured=measured.costs))
 
 
 def typed_model(

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from mezzo.formats.dtypes import FORMATS, DType, Format
 from mezzo.numerics.measures import Deviation, Interval
+from mezzo.numerics.metrics import figures
 from mezzo.numerics.metrics.decisions import Changed, DecisionChanges
 from mezzo.numerics.metrics.faults import NOTICED, Faults
-from mezzo.numerics.metrics.figures import figures
 from mezzo.numerics.metrics.regression import Regression
 from mezzo.numerics.metrics.slices import LOST, Lost, Slices
 from mezzo.numerics.statistics.intervals import root_ratio, wilson
@@ -49,7 +49,7 @@ class Meter:
         self._wholes = array("d")  # of the reference, per sample
         self._product = self._candidate_square = 0.0
         self._largest = self._largest_ulp = 0.0
-        self._tallies = {figure.name: figure.begin() for figure in figures()}
+        self._tallies = {figure.name: figure.begin() for figure in figures.FIGURES}
         self._rows = self._top1 = self._topk = 0
         self._axis: int | None = None
         self._faults = Faults(self._format)

@@ -1,4 +1,4 @@
-"""Quantized weights: parameters from their largest magnitude, and the integers."""
+"""Parameters of quantized weights, from their largest magnitude."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,7 +8,6 @@ import numpy.typing as npt
 
 from mezzo.contracts.calibrator import Grid
 from mezzo.formats.quantization import Quantization
-from mezzo.quantize.arithmetic.arithmetic import quantize
 from mezzo.quantize.arithmetic.parameters import parameters_between
 
 Doubles = npt.NDArray[np.float64]
@@ -23,13 +22,6 @@ def weight_parameters(
     A slice of zeros gets the largest scale of the others, so that its bias has an adequate scale.
     """
     return _parameters(*_ends(_by_slice(weights, axis)), grid, axis)
-
-
-def quantize_weights(weights: npt.NDArray[Any], how: Quantization, grid: Grid) -> npt.NDArray[Any]:
-    """Integers of weights. A narrow grid excludes QuantizeLinear's smallest integer."""
-    integers = quantize(weights, how)
-    clipped: npt.NDArray[Any] = np.maximum(integers, integers.dtype.type(grid.span[0]))
-    return clipped
 
 
 def _parameters(low: Doubles, high: Doubles, grid: Grid, axis: int | None) -> Quantization:

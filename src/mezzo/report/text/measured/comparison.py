@@ -239,9 +239,9 @@ def _spell_name(layout: Layout, deviation: "Deviation") -> Text:
 
 
 def _titled() -> "tuple[Figure, ...]":
-    from mezzo.numerics.metrics.figures import figures  # late: needs numpy
+    from mezzo.numerics.metrics import figures  # late: needs numpy
 
-    return tuple(figure for figure in figures() if figure.title is not None)
+    return tuple(figure for figure in figures.FIGURES if figure.title is not None)
 
 
 def _titles() -> tuple[str, ...]:

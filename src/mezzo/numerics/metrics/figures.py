@@ -1,13 +1,7 @@
-"""Registry of additional error metrics: each file of this folder defines one `FIGURE`.
+"""Table of additional error metrics; those with a title are a column of reports."""
 
-Every comparison computes each of them for its record; those with a title are a column of reports.
-"""
-
-import importlib
-import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Protocol
 
 import numpy as np
@@ -34,11 +28,5 @@ class Figure:
     begin: Callable[[], FigureTally]
 
 
-@cache
-def figures() -> tuple[Figure, ...]:
-    """All metrics of this folder, by name."""
-    modules = (
-        importlib.import_module(f"{__name__}.{file.name}")
-        for file in pkgutil.iter_modules(__path__)
-    )
-    return tuple(sorted((module.FIGURE for module in modules), key=lambda figure: figure.name))
+# Sorted by name. Every comparison computes each of them for its record.
+FIGURES: tuple[Figure, ...] = ()

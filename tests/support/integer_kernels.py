@@ -53,9 +53,7 @@ def matmul_sums(a: Array, b: Array, a_zero: npt.ArrayLike = 0, b_zero: npt.Array
     return _wrapped(np.matmul(_less(a, a_zero), _less(b, b_zero)))
 
 
-def conv_sums(
-    x: Array, w: Array, window: Window, x_zero: int = 0, w_zero: npt.ArrayLike = 0
-) -> Ints:
+def conv_sums(x: Array, w: Array, window: Window, x_zero: int = 0, w_zero: npt.ArrayLike = 0) -> Ints:
     """INT32 accumulators of a convolution: x is [N, C, ...], w [M, C / groups, ...]; padding equals
     the zero point. `w_zero`: one number, or one per output channel.
     """
@@ -64,9 +62,7 @@ def conv_sums(
     moved, kernel = _less(x, x_zero), _less(w, zeros)
     sides = [(window.pads[axis], window.pads[axes + axis]) for axis in range(axes)]
     padded = np.pad(moved, [(0, 0), (0, 0), *sides])
-    spans = [
-        (size - 1) * step + 1 for size, step in zip(w.shape[2:], window.dilations, strict=True)
-    ]
+    spans = [(size - 1) * step + 1 for size, step in zip(w.shape[2:], window.dilations, strict=True)]
     places = np.lib.stride_tricks.sliding_window_view(padded, spans, tuple(range(2, axes + 2)))
     steps = tuple(slice(None, None, step) for step in window.strides)
     taps = tuple(slice(None, None, step) for step in window.dilations)
