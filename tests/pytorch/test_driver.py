@@ -1,7 +1,9 @@
 """torch.compile's driver: right answers, weights cast once, accounts, and options; no code is generated here."""
 
 import copy
+import importlib
 import pickle
+import runpy
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +19,7 @@ from driving import BF16_EPS, compiled, error_of
 from torch import nn
 
 import mezzo.torch
+from mezzo.aten import torch_versions
 from mezzo.common.errors import InputError
 from mezzo.torch.compiler.compiled import account
 from mezzo.torch.weights.weight_layouts import LowCopy
@@ -370,12 +373,19 @@ def test_what_was_not_compiled_has_no_account() -> None:
     ("version", "said"), [(None, "which is not installed; install it: pip"), ("2.10.1+cpu", "works with 2.11 to 2.13")]
 )
 def test_an_unfit_pytorch_is_told_in_one_line(monkeypatch: Any, version: str | None, said: str) -> None:
-    from mezzo.torch.compiler import versions
-
-    monkeypatch.setattr(versions, "find_version", lambda name: version)
+    monkeypatch.setattr(torch_versions, "find_version", lambda name: version)
     with pytest.raises(InputError) as caught:
-        versions.check_torch()
+        torch_versions.check_torch()
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("module", ["mezzo.aten.torch_internals", "mezzo.torch.torch_internals"])
+def test_a_pytorch_without_a_private_name_is_told_in_one_line(monkeypatch: Any, module: str) -> None:
+    """A later version may have moved it."""
+    home, name = ("torch._ops", "OpOverload") if "aten" in module else ("torch._inductor.compile_fx", "compile_fx")
+    monkeypatch.delattr(importlib.import_module(home), name)
+    with pytest.raises(InputError, match=rf"^PyTorch 2\S+ lacks a part that mezzo uses: .*{name}.*; mezzo works with"):
+        runpy.run_module(module)
 
 
 def test_torch_finds_the_backend_by_name() -> None:

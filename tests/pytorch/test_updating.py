@@ -19,7 +19,7 @@ from torch._inductor.utils import fresh_cache, run_and_get_code
 from update_cases import MAKERS, TOLERANCE, far, give_gradients, make_steps, make_weights
 
 import mezzo.torch
-from mezzo.torch.train.optimizer.update_graphs import _as_compiling
+from mezzo.torch.torch_internals import as_compiling
 from mezzo.torch.weights.weights import SHADOWS
 
 
@@ -261,13 +261,13 @@ def test_threads_that_trace_at_once_leave_the_flag_of_compilers_as_it_was() -> N
     is_inside, may_leave, has_tried = threading.Event(), threading.Event(), threading.Event()
 
     def first() -> None:
-        with _as_compiling():
+        with as_compiling():
             is_inside.set()
             may_leave.wait(30)
 
     def second() -> None:
         is_inside.wait(30)
-        with _as_compiling():
+        with as_compiling():
             has_tried.set()
             leaves_first.join(30)
 

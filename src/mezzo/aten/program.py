@@ -11,6 +11,7 @@ import torch
 from torch import fx
 
 from mezzo.aten.marks import Mark, mark_of, mark_within
+from mezzo.aten.torch_internals import OpOverload, schema_of
 from mezzo.formats.dtypes import DType
 
 TORCH_DTYPES: Mapping[torch.dtype, DType] = MappingProxyType(
@@ -108,13 +109,12 @@ class Program:
 
 def packet_of(target: object) -> str:
     """An operator's name without namespace and overload; "" for other targets."""
-    return _packet_of(target) if isinstance(target, torch._ops.OpOverload) else ""
+    return _packet_of(target) if isinstance(target, OpOverload) else ""
 
 
 @cache
-def _packet_of(target: torch._ops.OpOverload) -> str:
-    name: str = target._schema.name
-    return name.partition("::")[2]
+def _packet_of(target: OpOverload) -> str:
+    return schema_of(target).name.partition("::")[2]
 
 
 def attribute_of(owner: torch.nn.Module, node: fx.Node) -> Any:

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mezzo.aten.journal import EditJournal
 from mezzo.aten.read.retype import dtypes_of, is_laid_out_alike, laid_out_as, run_fake
+from mezzo.aten.torch_internals import FakeTensorMode, OpOverload, schema_of
 from mezzo.common.errors import spell_raised
 
 _LONGEST_FAULT = 200
@@ -84,7 +84,7 @@ class Refresher:
 
     def _types(self, node: fx.Node) -> Types | str:
         # Subgraphs are not visible in the operand types.
-        if not isinstance(node.target, torch._ops.OpOverload):
+        if not isinstance(node.target, OpOverload):
             return self._asked(node)
         # The number of results of a split or an unbind depends on sizes, which are not part of the
         # kinds.
@@ -115,14 +115,14 @@ def _shares_memory(target: object) -> bool:
     """Whether a call's result may alias its operands, so that its fake must alias, too."""
     if target is getitem:
         return True
-    return isinstance(target, torch._ops.OpOverload) and any(
-        result.alias_info for result in target._schema.returns
+    return isinstance(target, OpOverload) and any(
+        result.alias_info for result in schema_of(target).returns
     )
 
 
 def _is_plain(node: fx.Node) -> bool:
     """Whether a call may be rerun: it calls no subgraph and creates no unbacked sizes."""
-    return isinstance(node.target, torch._ops.OpOverload) and "unbacked_bindings" not in node.meta
+    return isinstance(node.target, OpOverload) and "unbacked_bindings" not in node.meta
 
 
 def _kinds_in(argument: object) -> object:

@@ -10,6 +10,7 @@ from torch import fx
 from mezzo.aten.lab.rounding import LOW_TYPES
 from mezzo.aten.lab.tiles import tiled
 from mezzo.aten.program import TORCH_DTYPES, packet_of
+from mezzo.aten.torch_internals import HigherOrderOperator, OpOverload
 from mezzo.contracts.plans import Accumulation
 from mezzo.formats.dtypes import DType
 
@@ -133,12 +134,12 @@ class _Body(torch.nn.Module):
 
 def _runs_as_typed(node: fx.Node) -> bool:
     target = node.target
-    if isinstance(target, torch._ops.HigherOrderOperator):
+    if isinstance(target, HigherOrderOperator):
         return not any(
             operand.op == "get_attr" and not isinstance(operand.meta.get("val"), torch.Tensor)
             for operand in node.all_input_nodes
         )
-    if not isinstance(target, torch._ops.OpOverload):
+    if not isinstance(target, OpOverload):
         return False  # shape arithmetic
     is_known = target.namespace in ("aten", "prims")
     is_drawn = torch.Tag.nondeterministic_seeded in target.tags and not _ONLY_DROPS.search(

@@ -39,18 +39,18 @@ class AtenEmulator:
             raise ContractError(
                 f"{unsupported[0]} is not emulated in PyTorch programs; the formats are {supported}"
             )
-        self._reading, self._graph = reading, reading.graph
+        self.reading, self._graph = reading, reading.graph
         self._formats = tuple(formats)
-        self._accumulation, self._sums_high, self._limits = (
+        self.accumulation, self.sums_high, self.limits = (
             accumulation,
             frozenset(sums_high),
             limits,
         )
-        self._arithmetic = wide(accumulation)
-        self._runner = AtenRunner(reading.program, self._arithmetic)
-        self._rounded: dict[tuple[fx.Node, DType], torch.Tensor] = {}
-        self._owner = {call: number for number, calls in enumerate(reading.calls) for call in calls}
-        self._values = {
+        self.arithmetic = wide(accumulation)
+        self.runner = AtenRunner(reading.program, self.arithmetic)
+        self.rounded: dict[tuple[fx.Node, DType], torch.Tensor] = {}
+        self.owner = {call: number for number, calls in enumerate(reading.calls) for call in calls}
+        self.values = {
             holder: number for number, holder in enumerate(reading.holders) if holder is not None
         }
 
@@ -58,9 +58,9 @@ class AtenEmulator:
         low = {
             number: dtype for number, dtype in precision_of.items() if self._is_low(number, dtype)
         }
-        tensors = self._runner.inputs.tensors(feeds)
+        tensors = self.runner.inputs.tensors(feeds)
         with torch.no_grad():
-            return self._runner.answers(_Walk(self, low).walk(tensors))
+            return self.runner.answers(_Walk(self, low).walk(tensors))
 
     def _is_low(self, number: int, dtype: DType) -> bool:
         nodes = self._graph.nodes
@@ -94,7 +94,7 @@ class _Walk:
 
     def __init__(self, emulator: AtenEmulator, low: Mapping[int, DType]) -> None:
         self._emulator, self._low = emulator, low
-        self._reading, self._runner = emulator._reading, emulator._runner
+        self._reading, self._runner = emulator.reading, emulator.runner
         self._held: dict[fx.Node, Any] = {}
         self._handed: dict[fx.Node, Any] = {}  # rounded results of composites, for other nodes
 
@@ -141,7 +141,7 @@ class _Walk:
             if not isinstance(output, fx.Node):
                 return output
             value = self._read(output, None)
-            if output not in self._emulator._values:
+            if output not in self._emulator.values:
                 return value
             dtype = self._low.get(next(outputs).id)
             return value if dtype is None else round_through(value, dtype)
@@ -154,7 +154,7 @@ class _Walk:
         )
 
     def _call(self, call: fx.Node) -> object:
-        number = self._emulator._owner.get(call)
+        number = self._emulator.owner.get(call)
         dtype = None if number is None else self._low.get(number)
         if number is None or dtype is None:
             args, kwargs = fx.map_arg(
@@ -178,9 +178,9 @@ class _Walk:
 
         args, kwargs = fx.map_arg((call.args, call.kwargs), operand_value)
         emulator = self._emulator
-        sums = None if number in emulator._sums_high else emulator._accumulation
+        sums = None if number in emulator.sums_high else emulator.accumulation
         try:
-            result = emulator._arithmetic.compute(call, args, kwargs, sums)
+            result = emulator.arithmetic.compute(call, args, kwargs, sums)
         except Exception as error:
             raise failure(call, error) from error
         if not isinstance(result, tuple | list):
@@ -207,7 +207,7 @@ class _Walk:
 
         args, kwargs = fx.map_arg((call.args, call.kwargs), operand_value)
         result = self._runner.compute(call, args, kwargs)
-        value = self._emulator._values.get(call)
+        value = self._emulator.values.get(call)
         if value is not None and value in node.outputs:
             role = node.signature.outputs[node.outputs.index(value)]
             self._handed[call] = self._made(result, role, dtype)
@@ -217,20 +217,18 @@ class _Walk:
         """A node's value as `reader` gets it: pieces of one composite get the unrounded value."""
         rounded = self._handed.get(node)
         return (
-            self._held[node]
-            if rounded is None or self._emulator._owner[node] == reader
-            else rounded
+            self._held[node] if rounded is None or self._emulator.owner[node] == reader else rounded
         )
 
     def _rounded(self, node: fx.Node, reader: int, dtype: DType) -> torch.Tensor:
         """An operand rounded to a format; weights are rounded only once."""
-        graph, value = self._reading.graph, self._emulator._values[node]
+        graph, value = self._reading.graph, self._emulator.values[node]
         if graph.nodes[graph.values[value].producer].kind is not Kind.SOURCE:
             return round_through(self._read(node, reader), dtype)
-        limit = self._emulator._limits.get(value)
+        limit = self._emulator.limits.get(value)
         if node.op == "call_function":  # a fill, whose size may change between runs
             return round_through(self._held[node], dtype, limit)
-        cache = self._emulator._rounded
+        cache = self._emulator.rounded
         if (node, dtype) not in cache:
             cache[node, dtype] = round_through(self._held[node], dtype, limit)
         return cache[node, dtype]

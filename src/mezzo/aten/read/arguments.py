@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
-import torch
 from torch import fx
 
 from mezzo.aten.read.attributes import operand_order, scalar_operands
+from mezzo.aten.torch_internals import OpOverload, schema_of
 
 Arguments = Sequence[tuple[str, fx.node.Argument]]
 
@@ -73,7 +73,7 @@ def _note(argument: object, name: str, operands: list[CallOperand]) -> None:
 
 
 def _arguments(node: fx.Node) -> Arguments:
-    names = _names_of(node.target) if isinstance(node.target, torch._ops.OpOverload) else ()
+    names = _names_of(node.target) if isinstance(node.target, OpOverload) else ()
     by_place = [
         (names[at] if at < len(names) else f"#{at}", value) for at, value in enumerate(node.args)
     ]
@@ -81,6 +81,6 @@ def _arguments(node: fx.Node) -> Arguments:
 
 
 @cache
-def _names_of(target: torch._ops.OpOverload) -> tuple[str, ...]:
+def _names_of(target: OpOverload) -> tuple[str, ...]:
     """An operator's argument names. Cached: each access to a schema's arguments rebuilds them."""
-    return tuple(argument.name for argument in target._schema.arguments)
+    return tuple(argument.name for argument in schema_of(target).arguments)

@@ -4,10 +4,9 @@ import math
 from collections.abc import Iterator, Mapping
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from mezzo.aten.program import ProgramTensor
-from mezzo.aten.read.retype import without_python_dispatcher
+from mezzo.aten.torch_internals import FakeTensor, unset_fake_temporarily, without_python_dispatcher
 from mezzo.ir.graph import ConstantFacts
 
 _FEW = 8  # tensors of up to this many elements keep all their values

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Mapping
 from operator import getitem
 from typing import Any
 
-import torch
 from torch import fx
 
 from mezzo.aten.program import packet_of
+from mezzo.aten.torch_internals import HigherOrderOperator, OpOverload, overload_of
 from mezzo.tables.facts import HEAVY, OpFacts
 
 Facts = Callable[[str, str], OpFacts | None]
@@ -17,12 +17,12 @@ def dialect_and_op(target: object, facts: Facts) -> tuple[str, str]:
     """The dialect and name under which facts list a target. "packet.overload" if that overload has
     its own row, else the packet's name.
     """
-    if isinstance(target, torch._ops.OpOverload):
+    if isinstance(target, OpOverload):
         packet = packet_of(target)
-        exact = f"{packet}.{target._overloadname}"
+        exact = f"{packet}.{overload_of(target)}"
         dialect = target.namespace
         return dialect, exact if facts(dialect, exact) is not None else packet
-    if isinstance(target, torch._ops.HigherOrderOperator):
+    if isinstance(target, HigherOrderOperator):
         return "higher_order", str(target)
     return "python", getattr(target, "__name__", str(target))
 
@@ -82,7 +82,7 @@ def _is_heavy(node: fx.Node, facts: Facts) -> bool:
 
 
 def _is_view(node: fx.Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
+    return isinstance(node.target, OpOverload) and node.target.is_view
 
 
 def _settle(pieces: list[fx.Node], facts: Facts) -> Iterator[list[fx.Node]]:

@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mezzo.aten.program import FROM_DTYPE, TORCH_DTYPES, tensor_of
 from mezzo.aten.read.arguments import CallOperand, operands_of
 from mezzo.aten.read.retype import as_dtype, dtypes_of, run_fake
 from mezzo.aten.read.special import lacks_kernel, stays
+from mezzo.aten.torch_internals import FakeTensorMode
 from mezzo.formats.dtypes import HIGH, DType
 from mezzo.ir.nodes import Role, Signature
 

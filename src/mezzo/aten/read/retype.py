@@ -2,34 +2,34 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import fx
-from torch._dispatch.python import enable_python_dispatcher
-from torch._guards import detect_fake_mode
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from mezzo.aten.program import attribute_of
+from mezzo.aten.torch_internals import (
+    FAKE_TENSOR_LOGGER,
+    FakeTensor,
+    FakeTensorMode,
+    detect_fake_mode,
+    enable_python_dispatcher,
+    in_kernel_invocation_manager,
+    without_python_dispatcher,
+)
 
 CAST: Any = torch.ops.prims.convert_element_type.default
 # In-place write of a result into an input, at the end of a graph.
 COPY: Any = torch.ops.aten.copy_.default
 # PyTorch's logger, which reports every rejected call as an error with traceback.
-_REFUSALS = logging.getLogger("torch._subclasses.fake_tensor")
+_REFUSALS = logging.getLogger(FAKE_TENSOR_LOGGER)
 
 
 def is_cast(node: fx.Node, dtype: torch.dtype) -> bool:
     """Whether a call is a conversion to `dtype`."""
     return node.target is CAST and node.args[1] is dtype
-
-
-def without_python_dispatcher() -> AbstractContextManager[None]:
-    """Disable the Python dispatcher, which a tracing compiler enables for every operator."""
-    guard: AbstractContextManager[None] = torch._C._DisablePythonDispatcher()
-    return guard
 
 
 def fake_mode_of(graph: fx.Graph) -> FakeTensorMode:

@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._inductor.decomposition import select_decomp_table
 from torch.fx.traceback import get_current_meta
 
 from mezzo.aten.marks import mark_of, marks_in
+from mezzo.aten.torch_internals import OpOverload, schema_of
+from mezzo.torch.torch_internals import autograd_sequence_number, select_decomp_table
 
 _LIBRARY = torch.library.Library("mezzo_kept", "FRAGMENT")
 # Random numbers come from Inductor's generator, and data-dependent shapes are unknown when
@@ -52,7 +53,7 @@ def _unless_kept(decompose: _Decompose, forward: set[int]) -> _Decompose:
             mark = mark_of(meta)
             is_kept = mark is not None and mark.is_exact
             if is_kept:
-                forward.add(torch.autograd._get_sequence_nr() - 1)
+                forward.add(autograd_sequence_number() - 1)
         return NotImplemented if is_kept else decompose(*args, **kwargs)
 
     return call
@@ -83,9 +84,9 @@ def write_as_kept(owner: fx.GraphModule, bodies: Collection[tuple[str, ...]]) ->
 
 def is_written(target: object) -> bool:
     """Whether an operator only computes new tensors, in contrast to views and in-place writes."""
-    if not isinstance(target, torch._ops.OpOverload) or target.namespace == _LIBRARY.ns:
+    if not isinstance(target, OpOverload) or target.namespace == _LIBRARY.ns:
         return False
-    schema = target._schema
+    schema = schema_of(target)
     has_no_alias = all(value.alias_info is None for value in (*schema.arguments, *schema.returns))
     makes_tensors = bool(schema.returns) and all(
         str(value.type) in _TENSORS for value in schema.returns
@@ -98,7 +99,7 @@ def _numbers_in(node: fx.Node) -> tuple[str, ...]:
     target: Any = node.target
     return tuple(
         parameter.name
-        for parameter, argument in zip(target._schema.arguments, node.args, strict=False)
+        for parameter, argument in zip(schema_of(target).arguments, node.args, strict=False)
         if str(parameter.type) == "Tensor" and not isinstance(_made_by(argument), torch.Tensor)
     )
 
@@ -108,9 +109,9 @@ def _made_by(given: Any) -> Any:
 
 
 @functools.cache
-def as_written(target: torch._ops.OpOverload, numbers: tuple[str, ...] = ()) -> Any:
+def as_written(target: OpOverload, numbers: tuple[str, ...] = ()) -> Any:
     """A custom operator that calls `target`; arguments in `numbers` are scalars."""
-    qualified_name, _, signature = str(target._schema).partition("(")
+    qualified_name, _, signature = str(schema_of(target)).partition("(")
     name = "_".join((qualified_name.replace("::", "_").replace(".", "_"), *numbers))
     for number in numbers:
         signature = re.sub(rf"\bTensor {number}\b", f"Scalar {number}", signature)

@@ -8,14 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, cast
 
 import torch
-import torch._functorch.config
-import torch._inductor.config
-import torch._inductor.lowering  # required before select_decomp_table
 from torch import fx
-from torch._dynamo.backends.registry import list_backends, register_backend
-from torch._dynamo.eval_frame import innermost_backend
-from torch._dynamo.symbolic_convert import InstructionTranslator
-from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 
 from mezzo.aten.marks import mark_disabled_autocast
 from mezzo.aten.program import FROM_DTYPE
@@ -27,6 +20,15 @@ from mezzo.torch.compiler.passes import Before, Copy, PlanningPass
 from mezzo.torch.compiler.settings import CompilerSettings, read_settings
 from mezzo.torch.inspect.accounts import Account, GraphAccount
 from mezzo.torch.onednn.kernels import packs
+from mezzo.torch.torch_internals import (
+    InstructionTranslator,
+    compile_fx,
+    compile_fx_inner,
+    functorch_config,
+    inductor_config,
+    innermost_backend,
+    register_backend,
+)
 from mezzo.torch.train.gradient_reduction import check_wrapper, hold_format
 from mezzo.torch.train.hidden_gradients import HidingGradients
 from mezzo.torch.train.optimizer.updates import check_masters
@@ -107,12 +109,12 @@ class Backend:
                 check_masters(inputs, edited.names)
             except InputError as error:
                 return refusing(error)
-        user_passes = _as_passes(inductor.get(_PASS, getattr(torch._inductor.config, _PASS)))
+        user_passes = _as_passes(inductor.get(_PASS, getattr(inductor_config, _PASS)))
         planning = self.make_pass(edited, options, user_passes)
         inductor[_PASS] = planning
         # A hit in AOTAutograd's cache would skip the pass, and no plan would be recorded.
         # Inductor's own cache is consulted after the pass and saves most of the time.
-        with torch._functorch.config.patch(enable_autograd_cache=False):
+        with functorch_config.patch(enable_autograd_cache=False):
             run = compile_fx(
                 edited.module,
                 cast("Any", edited.inputs),
@@ -160,7 +162,7 @@ class Backend:
 
     def _packs(self, low: torch.dtype) -> bool:
         """Whether oneDNN may pack weights, which Inductor's C++ wrapper does not support."""
-        is_wrapped = self.settings.inductor.get("cpp_wrapper", torch._inductor.config.cpp_wrapper)
+        is_wrapped = self.settings.inductor.get("cpp_wrapper", inductor_config.cpp_wrapper)
         return not is_wrapped and torch.backends.mkldnn.enabled and packs(low)
 
     def make_pass(self, edited: Edited, options: Options, theirs: Before) -> PlanningPass:
@@ -170,7 +172,8 @@ class Backend:
 
 def freezing() -> AbstractContextManager[Any]:
     """Make Dynamo trace weights as constants. Wraps every call, as Dynamo traces inside it."""
-    return cast("AbstractContextManager[Any]", torch._inductor.config.patch(freezing=True))
+    context: AbstractContextManager[Any] = inductor_config.patch(freezing=True)
+    return context
 
 
 def refusing(error: InputError) -> Compiled:
@@ -250,5 +253,5 @@ def account_of_caller() -> Account:
 
 def register() -> None:
     """Register the backend with `torch.compile` if mezzo's package metadata is not installed."""
-    if "mezzo" not in list_backends(exclude_tags=()):
+    if "mezzo" not in torch.compiler.list_backends(exclude_tags=()):
         register_backend(mezzo, name="mezzo")

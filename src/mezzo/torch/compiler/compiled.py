@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
 
 import torch
-from torch._dynamo.eval_frame import OptimizedModule, innermost_backend, optimize
 
 from mezzo.common.errors import InputError
 from mezzo.contracts.plans import Plan
 from mezzo.torch.compiler.backend import ACCOUNT, Backend
 from mezzo.torch.compiler.settings import read_settings
 from mezzo.torch.inspect.accounts import Account
+from mezzo.torch.torch_internals import OptimizedModule, innermost_backend, optimize
 from mezzo.torch.train.gradient_reduction import reduce_as_before, reduce_in
 from mezzo.torch.weights.weights import SHADOWS
 

@@ -4,16 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-import torch._inductor.config
 from torch import fx
-from torch._functorch._aot_autograd.descriptors import (
-    BufferAOTInput,
-    ParamAOTInput,
-    PlainAOTInput,
-    TangentAOTInput,
-)
-from torch._inductor.custom_graph_pass import CustomGraphPass
-from torch.utils._python_dispatch import _disable_current_modes
 
 from mezzo.aten.program import FROM_DTYPE, Program, ProgramTensor
 from mezzo.aten.read.retype import COPY, is_cast
@@ -29,6 +20,15 @@ from mezzo.torch.onednn import lowerings  # noqa: F401  registers the lowerings
 from mezzo.torch.onednn.epilogues import fuse
 from mezzo.torch.onednn.kernels import is_laid_out_last
 from mezzo.torch.onednn.residuals import add_sums
+from mezzo.torch.torch_internals import (
+    BufferAOTInput,
+    CustomGraphPass,
+    ParamAOTInput,
+    PlainAOTInput,
+    TangentAOTInput,
+    inductor_config,
+    without_modes,
+)
 from mezzo.torch.train.attention import AsProducts, write_as_products
 from mezzo.torch.train.backward_memory import convert_apart, round_once
 from mezzo.torch.train.controls import Controls
@@ -120,7 +120,7 @@ class PlanningPass(CustomGraphPass):
             program = as_joint(program)
         graphs: list[RewrittenGraph] = []
         try:
-            with _disable_current_modes(), torch.no_grad():  # reads the values of weights
+            with without_modes(), torch.no_grad():  # reads the values of weights
                 planned = self.rewritten(program)
                 self.plan, self.unmatched, self.sketch = (
                     planned.plan,
@@ -151,7 +151,7 @@ class PlanningPass(CustomGraphPass):
         )
         if tile is not None:
             self.native_sums = sum_in_tiles(owner, low, tile)
-        with _disable_current_modes(), torch.no_grad():
+        with without_modes(), torch.no_grad():
             self.as_products = tuple(
                 node for graph_plan in graphs for node in write_as_products(graph_plan)
             )
@@ -167,9 +167,7 @@ class PlanningPass(CustomGraphPass):
             }
             self.kept = advise_partitioner(graph, {*weights, *copies}, low, self.controls.memory)
         self.casts = (
-            apart
-            + casts_in(graph)
-            - (casts_of_constants(graph) if torch._inductor.config.freezing else 0)
+            apart + casts_in(graph) - (casts_of_constants(graph) if inductor_config.freezing else 0)
         )
         body_unmatched = [
             body.planned.unmatched for body in self.bodies if body.planned is not None
@@ -268,7 +266,7 @@ class PlanningPass(CustomGraphPass):
     ) -> Mapping[fx.Node, WeightLayout]:
         """Make matmuls read packed weights, and fuse the epilogues that oneDNN supports."""
         packed = pack(graph, {low: slot for low, slot in slots.items() if low.users}, wide)
-        if self.edited.packs and torch._inductor.config.freezing:
+        if self.edited.packs and inductor_config.freezing:
             pack_constants(graph, FROM_DTYPE[self.options.planning.low])
         add_sums(graph)
         fuse(graph)

@@ -13,22 +13,22 @@ from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 import torch
-from torch._C import (
-    _get_function_stack_at,
-    _len_torch_function_stack,
-    _pop_torch_function_stack,
-    _push_on_torch_function_stack,
-)
-from torch._dynamo.symbolic_convert import InstructionTranslator
-from torch._dynamo.utils import _disable_side_effect_safety_checks_for_current_subtracer
-from torch._ops import HigherOrderOperator
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.fx.traceback import annotate, preserve_node_meta
 from torch.overrides import TorchFunctionMode
 
 from mezzo.aten.marks import FORCED, KEEP, KEY, spell_around
+from mezzo.aten.torch_internals import HigherOrderOperator
 from mezzo.common.errors import InputError
 from mezzo.formats.format_words import FormatLike, read_format
+from mezzo.torch.torch_internals import (
+    InstructionTranslator,
+    count_function_modes,
+    function_mode_at,
+    pop_function_mode,
+    push_function_mode,
+    without_side_effect_checks,
+)
 
 _T = TypeVar("_T")
 # The option name in error messages.
@@ -159,13 +159,13 @@ def _ready(region: Region) -> Region:
     check disabled.
     """
     if torch.compiler.is_dynamo_compiling():
-        _disable_side_effect_safety_checks_for_current_subtracer(_enter_and_leave, region)
+        without_side_effect_checks(_enter_and_leave, region)
     return region
 
 
 def _enter_and_leave(region: Region) -> None:
-    _push_on_torch_function_stack(region)
-    _pop_torch_function_stack()
+    push_function_mode(region)
+    pop_function_mode()
 
 
 def _call_marked(
@@ -176,7 +176,7 @@ def _call_marked(
     """
     if isinstance(func, HigherOrderOperator):
         word = spell_around(word, _depth() if torch.compiler.is_dynamo_compiling() else "0")
-    outer = [_get_function_stack_at(position) for position in range(_len_torch_function_stack())]
+    outer = [function_mode_at(position) for position in range(count_function_modes())]
     others = [mode for mode in outer if not isinstance(mode, Region)]
     if len(others) == len(outer):
         with annotate({KEY: word}):
@@ -200,9 +200,9 @@ def _depth() -> str:
 
 def _replace_modes(old: Sequence[TorchFunctionMode], new: Sequence[TorchFunctionMode]) -> None:
     for _ in old:
-        _pop_torch_function_stack()
+        pop_function_mode()
     for mode in new:
-        _push_on_torch_function_stack(mode)
+        push_function_mode(mode)
 
 
 def _wrapped(region: Region, function: Callable[..., Any]) -> Callable[..., Any]:

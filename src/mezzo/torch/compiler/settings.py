@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 
 import torch
-from torch._inductor import config, list_mode_options
 
 from mezzo.aten import FRONTEND
 from mezzo.common.errors import InputError
@@ -16,6 +15,7 @@ from mezzo.conversion.results import check_formats
 from mezzo.formats.dtypes import FORMATS
 from mezzo.formats.format_words import spell_formats
 from mezzo.planner.options import Options, check_parameters, read_options
+from mezzo.torch.torch_internals import inductor_config, list_mode_options
 from mezzo.torch.train.controls import CONTROLS, Controls, read_controls
 
 # Default target by device type.
@@ -77,7 +77,7 @@ def read_settings(
     """
     planning_options: dict[str, object] = {}
     inductor: dict[str, object] = dict(_mode_options(mode, dynamic))
-    inductor_config = config.get_config_copy()
+    known_options = inductor_config.get_config_copy()
     for name, value in given.items():
         key = name.replace("-", "_")
         if name in _OWN:
@@ -94,10 +94,10 @@ def read_settings(
                 "option 'io' is of converted models: what a compiled one takes and gives has the"
                 " types that its code gives it; cast there"
             )
-        elif key in inductor_config:
+        elif key in known_options:
             inductor[key] = value
         else:
-            question = aside(did_you_mean(name, [*_PLANNING, *_OWN, *inductor_config], 1))
+            question = aside(did_you_mean(name, [*_PLANNING, *_OWN, *known_options], 1))
             raise InputError(
                 f"option {name!r} is unknown{question}; mezzo's are"
                 f" {', '.join((*_PLANNING, *_OWN))}"

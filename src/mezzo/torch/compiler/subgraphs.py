@@ -14,6 +14,7 @@ from torch import fx
 from mezzo.aten.marks import Mark
 from mezzo.aten.program import FROM_DTYPE, Program, ProgramTensor, attribute_of
 from mezzo.aten.read.retype import CAST, as_dtype, fake_mode_of, is_cast
+from mezzo.aten.torch_internals import HigherOrderOperator
 from mezzo.common.errors import ModelError
 from mezzo.planner.options import Options
 from mezzo.torch.compiler.rewriting import RewrittenGraph, rewrite
@@ -155,9 +156,7 @@ def _body_program(
 def _calls(program: Program) -> Iterator[_Call]:
     for node in program.graph.nodes:
         form = (
-            _FORMS.get(str(node.target))
-            if isinstance(node.target, torch._ops.HigherOrderOperator)
-            else None
+            _FORMS.get(str(node.target)) if isinstance(node.target, HigherOrderOperator) else None
         )
         if form is None or len(node.args) <= form.operands:
             continue

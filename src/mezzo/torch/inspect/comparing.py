@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from mezzo.common.errors import InputError
 from mezzo.numerics.metrics.errors import ErrorSum
@@ -13,6 +12,7 @@ from mezzo.numerics.metrics.layer_errors import LayerErrors, OutputError
 from mezzo.torch.compiler.arguments import batches_of, check_callable, check_module
 from mezzo.torch.compiler.compiled import backend_of
 from mezzo.torch.inspect.layers import LayerWatch, Sums, add_errors
+from mezzo.torch.torch_internals import pytree
 
 LAYERS = ("modules", "operators", "none")
 _NOT_OURS = "layers were not looked at: what was compared was not made by mezzo.torch.compile"

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from mezzo.common.errors import InputError
 from mezzo.formats.dtypes import LOW_DTYPES, DType
@@ -18,6 +17,7 @@ from mezzo.numerics.ranges.gradient_ranges import GradientRange, GradientRanges
 from mezzo.torch.compiler.arguments import batches_of, check_module
 from mezzo.torch.inspect.comparing import call_with, tensors_of, widened
 from mezzo.torch.inspect.gradient_hooks import ValueOrigin, looking_at_gradients
+from mezzo.torch.torch_internals import pytree
 
 Loss = Callable[[Any], torch.Tensor]
 _NO_BATCH = "data holds no batch; give one at least"

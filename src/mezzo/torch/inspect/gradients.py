@@ -14,6 +14,14 @@ from mezzo.torch.compiler.arguments import batches_of, check_callable
 from mezzo.torch.inspect.comparing import call_with
 from mezzo.torch.inspect.gradient_ranges import Loss, RangeWatch, exact_copy, linear
 
+_DROPOUTS = (
+    torch.nn.Dropout,
+    torch.nn.Dropout1d,
+    torch.nn.Dropout2d,
+    torch.nn.Dropout3d,
+    torch.nn.AlphaDropout,
+    torch.nn.FeatureAlphaDropout,
+)
 _DROPS = "dropout draws other masks in each of the three; set its p to 0 for this"
 
 
@@ -125,7 +133,7 @@ def _as_it_was(model: torch.nn.Module) -> Iterator[None]:
 
 def _drops(model: torch.nn.Module) -> bool:
     """Whether a dropout module is active."""
-    kinds = torch.nn.modules.dropout._DropoutNd
     return any(
-        isinstance(module, kinds) and module.training and module.p > 0 for module in model.modules()
+        isinstance(module, _DROPOUTS) and module.training and module.p > 0
+        for module in model.modules()
     )

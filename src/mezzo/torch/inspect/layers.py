@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-import torch._dynamo.config
-from torch._dynamo.eval_frame import _optimize, optimize
 
 from mezzo.formats.dtypes import DType
 from mezzo.numerics.metrics.errors import ErrorSum
@@ -16,6 +14,7 @@ from mezzo.numerics.metrics.layer_errors import LayerError
 from mezzo.torch.compiler.backend import Backend
 from mezzo.torch.inspect.accounts import Account
 from mezzo.torch.inspect.reference_runs import LaneBackend, ReferenceRun, Spot
+from mezzo.torch.torch_internals import dynamo_config, optimize, optimize_with_all_options
 
 # Memory for values held at once, in FP64 and FP32; the rest are compared in further passes over the
 # batch.
@@ -26,7 +25,7 @@ _BYTES = 8 + 4
 _RECOMPILES = 256
 _APART: Mapping[str, Any] = (
     {"isolate_recompiles": True}
-    if "isolate_recompiles" in inspect.signature(_optimize).parameters
+    if "isolate_recompiles" in inspect.signature(optimize_with_all_options).parameters
     else {}
 )
 _LISTS = (torch.nn.ModuleList, torch.nn.ModuleDict)
@@ -83,7 +82,7 @@ class LayerWatch:
         """Run the model on a batch."""
         compared: set[_Value] = set()
         before = dict(self._buffers)
-        with torch._dynamo.config.patch(recompile_limit=_RECOMPILES):
+        with dynamo_config.patch(recompile_limit=_RECOMPILES):
             while self._pass(call, compared, before):
                 pass
 

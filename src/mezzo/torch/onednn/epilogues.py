@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import fx
-from torch._inductor.decomposition import select_decomp_table
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
-from torch.utils._python_dispatch import _disable_current_modes
 
 from mezzo.aten.read.retype import CAST, is_cast
 from mezzo.torch.onednn.kernels import CONVOLUTION, LINEAR, NOTHING, After
+from mezzo.torch.torch_internals import select_decomp_table, without_modes
 
 _ATEN: Any = torch.ops.aten
 _SHAPES = frozenset(
@@ -179,7 +178,7 @@ def _activations() -> Mapping[Any, After]:
     activations: dict[Any, After] = {}
     table = select_decomp_table()
     for function, after in _WRITTEN:
-        with _disable_current_modes():
+        with without_modes():
             traced = make_fx(function, decomposition_table=table)(torch.ones(2))
         formulas: dict[fx.Node, Any] = {}
         for node in traced.graph.nodes:

@@ -3,20 +3,20 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from torch._inductor import mkldnn_ir
-from torch._inductor.ir import (
+from mezzo.torch.onednn.kernels import CONVOLUTION, CONVOLUTION_ADD, LINEAR, after_sum
+from mezzo.torch.torch_internals import (
     BaseView,
     ExternKernel,
     FixedLayout,
     FlexibleLayout,
     NoneLayout,
     TensorBox,
+    V,
+    create_onednn_output,
+    make_channels_last_strides_for,
+    mkldnn_ir,
+    register_lowering,
 )
-from torch._inductor.lowering import register_lowering
-from torch._inductor.virtualized import V
-from torch._prims_common import make_channels_last_strides_for
-
-from mezzo.torch.onednn.kernels import CONVOLUTION, CONVOLUTION_ADD, LINEAR, after_sum
 
 # Their outputs are not views and have no views.
 _OWN = frozenset({LINEAR, CONVOLUTION, CONVOLUTION_ADD})
@@ -102,4 +102,4 @@ def _arguments(
 
 
 def _answer(call: Any) -> Any:
-    return TensorBox.create(mkldnn_ir._create_output_node(call))
+    return TensorBox.create(create_onednn_output(call))

@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._inductor.decomposition import select_decomp_table
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from mezzo.aten.read.retype import fake_mode_of, is_laid_out_alike
 from mezzo.contracts.plans import Plan
 from mezzo.torch.compiler.building import CallInserter
 from mezzo.torch.compiler.rewriting import RewrittenGraph
+from mezzo.torch.torch_internals import select_decomp_table
 from mezzo.torch.train.attention_formulas import Told, backward_in_parts
 from mezzo.torch.train.sums.split_bf16_sums import sums_in_two_passes
 

@@ -11,7 +11,6 @@ from operator import getitem
 from typing import Any
 
 import torch
-import torch._inductor.config
 from torch import fx
 
 from mezzo.aten.read.retype import CAST, is_cast, is_laid_out_alike
@@ -19,6 +18,7 @@ from mezzo.formats.dtypes import HIGH
 from mezzo.tables.policy import Category
 from mezzo.torch.compiler.building import CallInserter
 from mezzo.torch.compiler.rewriting import RewrittenGraph
+from mezzo.torch.torch_internals import inductor_config
 from mezzo.torch.train.joint import backward_of
 from mezzo.torch.train.rematerialization import is_product, is_view, readers
 
@@ -45,11 +45,7 @@ def convert_apart(graph: fx.Graph, device: str) -> int:
     Skipped on other devices, whose kernels do not fuse unrelated conversions, and with autotuned
     matmuls, which convert themselves. Returns the number of conversions.
     """
-    if (
-        device != "cpu"
-        or torch._inductor.config.max_autotune
-        or torch._inductor.config.max_autotune_gemm
-    ):
+    if device != "cpu" or inductor_config.max_autotune or inductor_config.max_autotune_gemm:
         return 0
     backward_nodes, end = backward_of(graph), next(reversed(graph.nodes))
     casts = [node for node in graph.nodes if node in backward_nodes and _is_gradient_widened(node)]

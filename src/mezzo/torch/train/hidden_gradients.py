@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 
 import torch
-from torch._dynamo.callback import CallbackArgs, CallbackTrigger, callback_handler
 from torch.utils.weak import WeakTensorKeyDictionary
+
+from mezzo.torch.torch_internals import CallbackArgs, CallbackTrigger, callback_handler
 
 _WEIGHTS = WeakTensorKeyDictionary()
 _HELD = threading.local()

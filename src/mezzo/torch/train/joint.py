@@ -6,16 +6,12 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._functorch._aot_autograd.descriptors import (
-    GradAOTOutput,
-    InputMutationAOTOutput,
-    TangentAOTInput,
-)
 from torch.utils.checkpoint import CheckpointPolicy
 
 from mezzo.aten.program import Program
 from mezzo.aten.read.origins import inherited
 from mezzo.aten.read.retype import CAST, COPY, as_dtype, fake_mode_of
+from mezzo.torch.torch_internals import GradAOTOutput, InputMutationAOTOutput, TangentAOTInput
 from mezzo.torch.train.rematerialization import Kept, decide, is_view, keep_least, readers
 
 

@@ -29,6 +29,7 @@ from mezzo.aten.read.groups import dialect_and_op
 from mezzo.aten.read.origins import inherited
 from mezzo.aten.read.read import count_elements, facts_of
 from mezzo.aten.read.retype import CAST, COPY, as_dtype, fake_mode_of
+from mezzo.aten.torch_internals import OpOverload, schema_of
 from mezzo.ir.maxflow import SINK, SOURCE, farthest_cut
 from mezzo.tables.facts import HEAVY, Risk
 
@@ -197,12 +198,9 @@ class _Problem:
         if node.target is getitem:
             return True
         target: Any = node.target
-        if (
-            not isinstance(target, torch._ops.OpOverload)
-            or torch.Tag.nondeterministic_seeded in target.tags
-        ):
+        if not isinstance(target, OpOverload) or torch.Tag.nondeterministic_seeded in target.tags:
             return isinstance(node.meta.get("val"), torch.SymInt)
-        if target._schema.is_mutable or any(
+        if schema_of(target).is_mutable or any(
             self._is_written(operand) for operand in node.all_input_nodes
         ):
             return False
@@ -260,7 +258,7 @@ def is_product(node: fx.Node) -> bool:
 
 def is_view(node: fx.Node) -> bool:
     """Whether a call returns a view."""
-    return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
+    return isinstance(node.target, OpOverload) and node.target.is_view
 
 
 def decide(node: fx.Node, policy: CheckpointPolicy) -> None:

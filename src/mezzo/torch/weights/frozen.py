@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import fx
-from torch._functorch._aot_autograd.schemas import MutationType
-from torch._guards import TracingContext
 
 from mezzo.aten.read.retype import CAST, is_cast
 from mezzo.torch.compiler.building import CallInserter
 from mezzo.torch.onednn.epilogues import retraced, widened
 from mezzo.torch.onednn.kernels import CONVOLUTION, LINEAR, PACK_MATRIX
+from mezzo.torch.torch_internals import MutationType, TracingContext
 from mezzo.torch.weights.packing import pack
 from mezzo.torch.weights.weight_layouts import Packed
 

@@ -6,11 +6,15 @@ from dataclasses import dataclass
 
 import torch
 from torch import fx
-from torch._dynamo.source import ConstantSource
-from torch._functorch._aot_autograd.descriptors import BufferAOTInput, ParamAOTInput, PlainAOTInput
-from torch._guards import TracingContext
-from torch._subclasses.fake_tensor import FakeTensorMode
 
+from mezzo.aten.torch_internals import FakeTensorMode
+from mezzo.torch.torch_internals import (
+    BufferAOTInput,
+    ConstantSource,
+    ParamAOTInput,
+    PlainAOTInput,
+    TracingContext,
+)
 from mezzo.torch.weights.weights import fills_memory
 
 _CONVOLUTIONS = frozenset({torch.conv2d, torch.conv_transpose2d})

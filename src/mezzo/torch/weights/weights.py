@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from mezzo.torch.torch_internals import storage_has_expired
 from mezzo.torch.weights.weight_layouts import LowCopy, WeightLayout
 
 # Approximate number of elements in a weight's sample.
 _SAMPLED = 64
-_expired: Any = torch.UntypedStorage._expired
 
 
 class _Sample(NamedTuple):
@@ -189,7 +189,7 @@ class Feed:
                 if (
                     weight._version == version
                     and weight.data_ptr() == address
-                    and not _expired(storage.cdata)
+                    and not storage_has_expired(storage.cdata)
                 ):
                     all_args[place] = low
                     if sample is not None:

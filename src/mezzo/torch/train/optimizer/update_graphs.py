@@ -5,24 +5,20 @@ as powers of a decay, are compiled separately from elementwise ones: a single ke
 them for each element.
 """
 
-import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import fx
-from torch._guards import TracingContext, tracing
-from torch._inductor.compile_fx import compile_fx
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.passes.split_module import split_module
 from torch.optim.optimizer import Optimizer
-from torch.utils import _pytree as pytree
 
+from mezzo.aten.torch_internals import FakeTensorMode
+from mezzo.torch.torch_internals import TracingContext, as_compiling, compile_fx, pytree, tracing
 from mezzo.torch.train.optimizer.update_numbers import AsNumbers
 
 _ATEN: Any = torch.ops.aten
@@ -31,7 +27,6 @@ _NUMBERS, _ELEMENTS, _ENDS = range(3)
 _STEP = "step"  # the only scalar state of scalar weights
 _FIELDS = ("weights", "gradients", "states", "lows", "rates")
 State = Mapping[str, Any]
-_TRACING = threading.Lock()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -107,7 +102,7 @@ def _traced(steps: Steps, inputs: StepTensors) -> fx.GraphModule:
             return ()
 
         try:
-            with _as_compiling():
+            with as_compiling():
                 pure = torch.func.functionalize(update, remove="mutations_and_views")
                 graph = make_fx(pure, tracing_mode="fake")(*inputs.flat())
         except Exception as error:  # noqa: BLE001  # third-party code, and the other variant may work
@@ -166,20 +161,6 @@ def _places(optimizer: Any) -> list[tuple[object, int]]:
         *(pair for inner in optimizer.state.values() for pair in inner.items()),
     ]
     return [(name, id(value)) for name, value in entries]
-
-
-@contextmanager
-def _as_compiling() -> Iterator[None]:
-    """Set PyTorch's is_compiling flag, so that optimizers keep numbers in tensors. The flag is
-    global to the process, so one thread traces at a time.
-    """
-    with _TRACING:
-        before = torch.compiler._is_compiling_flag
-        torch.compiler._is_compiling_flag = True
-        try:
-            yield
-        finally:
-            torch.compiler._is_compiling_flag = before
 
 
 def _multiply(graph: fx.Graph) -> None:

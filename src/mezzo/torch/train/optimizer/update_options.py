@@ -5,7 +5,8 @@ from typing import Any
 
 import torch
 from torch.optim.optimizer import Optimizer
-from torch.utils import _pytree as pytree
+
+from mezzo.torch.torch_internals import pytree
 
 _RATE = "lr"
 _MOMENTA = frozenset({"betas", "momentum"})  # which PyTorch's cyclic schedulers change

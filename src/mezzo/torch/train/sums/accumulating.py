@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.utils._python_dispatch import _disable_current_modes
 
 from mezzo.aten.marks import marks_in
 from mezzo.aten.program import packet_of, tensor_of
@@ -16,6 +15,7 @@ from mezzo.aten.read.read import facts_of
 from mezzo.tables.facts import HEAVY
 from mezzo.torch.compiler.building import CallInserter
 from mezzo.torch.onednn.kernels import is_laid_out_last
+from mezzo.torch.torch_internals import without_modes
 from mezzo.torch.train.controls import Controls
 from mezzo.torch.train.sums.tiles import CONVOLUTION, CONVOLUTION_INPUT, CONVOLUTION_WEIGHT, PRODUCT
 
@@ -40,7 +40,7 @@ def sums_are_wide(low: torch.dtype, device: str) -> bool:
     """Whether a device accumulates a format in FP32, by self-test. Sums of ones stop growing where
     a rounded accumulator absorbs 1.
     """
-    with _disable_current_modes(), torch.no_grad():
+    with without_modes(), torch.no_grad():
         ones = torch.ones(_TERMS, dtype=low, device=device)
         images, filters = ones.view(1, -1, 1, 1), ones.view(1, -1, 1, 1)
         sums = (ones.view(1, -1) @ ones.view(-1, 1), torch.nn.functional.conv2d(images, filters))
@@ -66,13 +66,7 @@ def sum_in_tiles(owner: fx.GraphModule, low: torch.dtype, tile: int) -> tuple[st
                 None if write is None else write(CallInserter(node.graph, node), node, tile)
             )
         if replacements is None:
-            unsupported[
-                (
-                    packet_of(node.target)
-                    if isinstance(node.target, torch._ops.OpOverload)
-                    else str(node.target)
-                )
-            ] = None
+            unsupported[packet_of(node.target) or str(node.target)] = None
             continue
         for old, new in replacements.items():
             old.replace_all_uses_with(new)

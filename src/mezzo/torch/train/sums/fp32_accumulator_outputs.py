@@ -15,15 +15,16 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.utils._python_dispatch import _disable_current_modes
 
 from mezzo.aten.read.ports import is_getitem
-from mezzo.aten.read.retype import CAST, is_cast, without_python_dispatcher
+from mezzo.aten.read.retype import CAST, is_cast
+from mezzo.aten.torch_internals import without_python_dispatcher
 from mezzo.contracts.plans import Plan
 from mezzo.formats.dtypes import HIGH
 from mezzo.torch.compiler.building import CallInserter
 from mezzo.torch.compiler.rewriting import RewrittenGraph
 from mezzo.torch.onednn.kernels import is_laid_out_last
+from mezzo.torch.torch_internals import without_modes
 from mezzo.torch.train.controls import Controls
 from mezzo.torch.train.rematerialization import is_product, is_view, readers
 from mezzo.torch.train.sums.exact_products import (
@@ -82,7 +83,7 @@ def way_for(controls: Controls, low: torch.dtype, device: str) -> Way | None:
 @functools.cache
 def hands_on_sums(low: torch.dtype, device: str) -> bool:
     """Whether a device's matmuls can output FP32, by self-test."""
-    with _disable_current_modes(), without_python_dispatcher(), torch.no_grad():
+    with without_modes(), without_python_dispatcher(), torch.no_grad():
         ones: Any = torch.ones(_TERMS, dtype=low, device=device)
         row, column = ones.view(1, -1), ones.view(-1, 1)
         try:

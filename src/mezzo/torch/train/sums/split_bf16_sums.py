@@ -9,9 +9,9 @@ import functools
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
-from mezzo.aten.read.retype import without_python_dispatcher
+from mezzo.aten.torch_internals import without_python_dispatcher
+from mezzo.torch.torch_internals import without_modes
 
 _LIBRARY = torch.library.Library("mezzo", "FRAGMENT")
 _LIBRARY.define("two_sums(Tensor one, Tensor other, Tensor? after=None) -> (Tensor, Tensor)")
@@ -31,7 +31,7 @@ def sums_in_two_passes(dtype: torch.dtype) -> bool:
     """
     if dtype is not torch.bfloat16 or not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return False
-    with _disable_current_modes(), without_python_dispatcher(), torch.no_grad():
+    with without_modes(), without_python_dispatcher(), torch.no_grad():
         return all(
             _holds(torch.ones(rows, _TERMS, dtype=dtype), columns) for rows, columns in _SIZES
         )

@@ -19,3 +19,11 @@ def check_torch() -> None:
             f"PyTorch {version} is installed, and mezzo.torch works with 2.11 to 2.13; install one:"
             f" {_REMEDY}"
         )
+
+
+def unsupported_torch(missing: ImportError | AttributeError) -> InputError:
+    """The error for a version of PyTorch without a name that mezzo uses."""
+    return InputError(
+        f"PyTorch {find_version('torch')} lacks a part that mezzo uses: {missing}; mezzo works"
+        f" with 2.11 to 2.13, install one: {_REMEDY}"
+    )
