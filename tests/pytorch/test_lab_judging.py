@@ -17,7 +17,7 @@ from lab_programs import (
 )
 
 import mezzo
-from mezzo.aten.lab.runner import run_in_float64
+from mezzo.aten.lab.runner import in_float64
 from mezzo.common.errors import ContractError, InputError
 from mezzo.contracts.lab import EMULATED, Running
 from mezzo.formats.dtypes import DType
@@ -122,7 +122,7 @@ def test_weights_move_but_for_large_ones(perceptron):
 @pytest.mark.parametrize("seed", range(4))
 def test_fp64_is_what_a_network_in_fp64_computes(seed):
     network, feeds = random_network(seed), random_feeds(seed)
-    found = run_in_float64(opened(network).original, feeds)
+    found = in_float64(opened(network).original).run(feeds)
     with torch.no_grad():
         wanted = network.double()(torch.from_numpy(feeds["x"]).double())
     for place, one in enumerate(wanted):
@@ -139,7 +139,7 @@ def test_fp64_follows_a_program_that_names_types_itself():
             return low.to(torch.float32) + torch.full((2,), 1.0, dtype=torch.float16)
 
     x = np.array([1.0, 1e-3])
-    found = run_in_float64(opened(Named(), torch.zeros(2)).original, {"x": x.astype(np.float32)})["0"]
+    found = in_float64(opened(Named(), torch.zeros(2)).original).run({"x": x.astype(np.float32)})["0"]
     assert found.dtype == np.float64
     assert np.array_equal(found, x.astype(np.float32).astype(np.float64) / 3 + 1)
 

@@ -34,12 +34,6 @@ class Rewritten:
     casts: tuple[str, ...]
     fault: Fault | None
 
-    @property
-    def cast_nodes(self) -> tuple[fx.Node, ...]:
-        """The inserted conversions."""
-        names = frozenset(self.casts)
-        return tuple(node for node in self.program.graph.nodes if node.name in names)
-
 
 def apply_edits(reading: TorchReading, edits: Sequence[Edit]) -> Rewritten:
     """Apply edits to a copy; the program that was read is not modified."""
@@ -71,9 +65,7 @@ class _Applier:
         program = reading.program
         self.twin: dict[fx.Node, fx.Node] = dict(zip(program.graph.nodes, graph.nodes, strict=True))
         self.mode = fake_mode_of(program.graph)
-        self.last_input = next(
-            (node for node in reversed(self.graph.nodes) if node.op == "placeholder"), None
-        )
+        self.last_input = next(reversed(graph.find_nodes(op="placeholder")), None)
         self.native = {edit.value: edit.dtype for edit in edits if isinstance(edit, Retype)}
         self.forms: dict[tuple[int, DType], fx.Node] = {}
         self.wired: dict[Use, tuple[fx.Node, DType]] = {}

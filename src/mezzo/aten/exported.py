@@ -184,11 +184,10 @@ class _Exporter:
         self, home: dict[str, Any], weight: torch.Tensor, low: torch.Tensor, target: str
     ) -> None:
         """Store a weight in another dtype, also under its unused aliases."""
-        for node in self.graph.nodes:
-            spec = self.specs.get(node.name) if node.op == "placeholder" else None
-            is_unread = spec is not None and spec.target is not None and not node.users
-            if is_unread and spec is not None and home.get(spec.target or "") is weight:
-                home[spec.target or ""] = low
+        for node in self.graph.find_nodes(op="placeholder"):
+            alias = self.specs[node.name].target
+            if alias is not None and not node.users and home.get(alias) is weight:
+                home[alias] = low
                 node.meta = {**node.meta, "val": node.meta["val"].to(low.dtype)}
         home[target] = low
 
@@ -203,7 +202,7 @@ class _Exporter:
 
     def _rebuild(self) -> ExportedProgram:
         old = self.exported
-        end = next(node for node in reversed(self.graph.nodes) if node.op == "output")
+        end = self.graph.output_node()
         returned = end.args[0]
         assert isinstance(returned, tuple | list), "an exported graph returns a tuple"
         outputs = [
@@ -214,7 +213,7 @@ class _Exporter:
             )
             for spec, node in zip(old.graph_signature.output_specs, returned, strict=True)
         ]
-        inputs = [self.specs[node.name] for node in self.graph.nodes if node.op == "placeholder"]
+        inputs = [self.specs[node.name] for node in self.graph.find_nodes(op="placeholder")]
         module = fx.GraphModule(old.graph_module, self.graph)
         module.meta.update(old.graph_module.meta)
         return ExportedProgram(

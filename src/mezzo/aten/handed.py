@@ -26,7 +26,7 @@ class HandedModel(TorchModel):
     @property
     def _unread(self) -> frozenset[str]:
         """Unused placeholders: inputs for low-precision weights that planning ignores."""
-        inputs = (node for node in self.original.graph.nodes if node.op == "placeholder")
+        inputs = self.original.graph.find_nodes(op="placeholder")
         return frozenset(node.name for node in inputs if not node.users)
 
     def apply(self, reading: AnyReading, edits: Sequence[Edit]) -> Rewritten:

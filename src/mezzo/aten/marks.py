@@ -4,7 +4,6 @@ A region writes one word into `node.meta["custom"]`, which tracers, AOTAutograd 
 preserve. This module reads the marks, without importing torch.
 """
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -124,15 +123,6 @@ def mark_disabled_autocast(graph_module: Any, depth: int = 0, *, is_inside: bool
             node.meta = {**node.meta, _CUSTOM: {**node.meta.get(_CUSTOM, {}), KEY: word}}
         for body in bodies:
             mark_disabled_autocast(body, depth + (not is_part), is_inside=is_marked and is_part)
-
-
-def digest_of_marks(graph_module: Any) -> str:
-    """A hash of the marks of all nodes, including those of subgraphs."""
-    digest = hashlib.sha256()
-    for at, (body, _, mark) in enumerate(marks_in(graph_module)):
-        if mark is not None:
-            digest.update(f"{at} {'/'.join(body)} {mark.dtype} {mark.is_exact}\n".encode())
-    return digest.hexdigest()[:32]
 
 
 def _word_of(meta: Mapping[str, object]) -> str | None:

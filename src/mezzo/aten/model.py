@@ -155,9 +155,9 @@ class TorchModel:
     def ports(self, result: Rewritten | None = None) -> tuple[Port, ...]:
         program = self.original if result is None else result.program
         ports = []
-        for node in program.graph.nodes:
+        for node in program.graph.find_nodes(op="placeholder"):
             dtype = dtype_of(node)
-            if node.op == "placeholder" and dtype is not None and node.name not in program.weights:
+            if dtype is not None and node.name not in program.weights:
                 ports.append(Port(program.names.get(node.name, node.name), True, dtype))
         for name, returned in program.returned:
             dtype = None if returned is None else dtype_of(returned)

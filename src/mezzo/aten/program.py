@@ -89,8 +89,7 @@ class Program:
     @property
     def returned(self) -> tuple[tuple[str, fx.Node | None], ...]:
         """The graph's outputs with their names, in order; None for an output that is not a node."""
-        end = next(node for node in reversed(self.graph.nodes) if node.op == "output")
-        returned = end.args[0]
+        returned = self.graph.output_node().args[0]
         outputs = returned if isinstance(returned, tuple | list) else (returned,)
         names = self.outputs or tuple(map(str, range(len(outputs))))
         return tuple(

@@ -10,9 +10,9 @@ from torch import fx
 from mezzo.aten.lab.arrays import array_of, tensor_from
 from mezzo.aten.lab.input_roles import length_of, slot_of
 from mezzo.aten.program import TORCH_DTYPES, Program, tensor_of
-from mezzo.common.errors import InputError
 from mezzo.contracts.lab import Feeds
 from mezzo.ir.input_roles import Slot
+from mezzo.numerics.data.feed_checks import check_names, length_remedy, refuse
 
 
 class TorchInputs:
@@ -24,10 +24,8 @@ class TorchInputs:
         self._program = program
         self.nodes: Mapping[str, fx.Node] = {
             program.names.get(node.name, node.name): node
-            for node in program.graph.nodes
-            if node.op == "placeholder"
-            and tensor_of(node) is not None
-            and node.name not in program.weights
+            for node in program.graph.find_nodes(op="placeholder")
+            if tensor_of(node) is not None and node.name not in program.weights
         }
         self.names: Sequence[str] = tuple(self.nodes)
         self.optional = frozenset(
@@ -76,21 +74,7 @@ class TorchInputs:
         Raises InputError: a feed is missing, unknown, or of another type, rank or length than its
         input.
         """
-        missing = [
-            repr(name) for name in self.names if name not in feeds and name not in self.optional
-        ]
-        unknown = [repr(name) for name in feeds if name not in self.nodes]
-        if missing or unknown:
-            faults = [f"nothing for {', '.join(missing)}"] if missing else []
-            faults += [f"{', '.join(unknown)}, which the program does not have"] if unknown else []
-            names = [
-                f"{name!r} (optional)" if name in self.optional else repr(name)
-                for name in self.names
-            ]
-            raise InputError(
-                f"feeds: found {' and '.join(faults)}; feed the program's inputs:"
-                f" {', '.join(names) or 'it has none'}"
-            )
+        check_names(feeds, self.names, self.optional, "program")
         tensors = {}
         lengths: dict[str, tuple[int, str]] = {}
         for name, feed in feeds.items():
@@ -149,10 +133,7 @@ def _check(
         zip(map(length_of, expected.shape), fed.shape, strict=True)
     ):
         if isinstance(length, int) and length != actual:
-            remedy = f"feed an array whose dimension {axis} is {length} long"
-            # Most likely the last, shorter batch.
-            if axis == 0 and 0 < actual < length and fed.dim() > 1:
-                remedy += f"; where that is the batch, as many samples as {length} divides"
+            remedy = length_remedy(axis, length, actual, fed.dim())
             _refuse(name, spell(fed), spell(expected), remedy)
         if isinstance(length, str) and length.isidentifier():
             bound, elsewhere = lengths.setdefault(length, (actual, name))
@@ -166,7 +147,7 @@ def _check(
 
 
 def _refuse(name: str, actual: str, expected: str, remedy: str) -> NoReturn:
-    raise InputError(f"input {name!r}: found {actual}, wanted {expected}; {remedy}")
+    refuse(f"input {name!r}", actual, expected, remedy)
 
 
 def _rank(dtype: torch.dtype) -> int:

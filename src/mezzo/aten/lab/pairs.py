@@ -106,8 +106,8 @@ class AtenPair:
         """Raises InputError: the inputs or outputs do not match."""
         programs = reference, candidate
         self.formats: Sequence[frozenset[DType]] = (formats_in(reference), formats_in(candidate))
-        ports = match_ports(reference, candidate)
-        self.inputs, self.outputs, self.notes = ports
+        self._match = match_ports(reference, candidate)
+        self.outputs, self.notes = self._match.outputs, self._match.notes
         computed = [self._arithmetic(place, running) for place in range(len(programs))]
         if arithmetic is not None:
             computed[0] = arithmetic
@@ -132,7 +132,7 @@ class AtenPair:
     def reached(self, fed: Collection[str]) -> Mapping[str, tuple[Reached, Reached]]:
         ours = find_reached(self.sides[0].program, fed)
         theirs = find_reached(
-            self.sides[1].program, [self.inputs[name] for name in fed if name in self.inputs]
+            self.sides[1].program, self._match.rename_feeds(dict.fromkeys(fed)).keys()
         )
         return {name: (ours[name], theirs[own]) for name, own in self.outputs.items()}
 
@@ -144,11 +144,8 @@ class AtenPair:
         answer = self.sides[1].load({layer.theirs: name for name, layer in layers.items()})
 
         def run(feeds: Feeds) -> Answers:
-            answers = answer(
-                {self.inputs[name]: feed for name, feed in feeds.items() if name in self.inputs}
-            )
-            outputs = {name: answers[own] for name, own in self.outputs.items()}
-            return outputs | {name: answers[name] for name in layers}
+            answers = answer(self._match.rename_feeds(feeds))
+            return self._match.rename_outputs(answers) | {name: answers[name] for name in layers}
 
         return run
 

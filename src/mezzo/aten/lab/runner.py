@@ -47,10 +47,9 @@ class AtenRunner:
     def answers(self, returned: object) -> dict[str, Any]:
         """Outputs by name, as arrays."""
         outputs = returned if isinstance(returned, tuple | list) else (returned,)
-        names = self.program.outputs
         return {
-            str(place) if names is None else names[place]: array_of(output)
-            for place, output in enumerate(outputs)
+            name: array_of(output)
+            for (name, _), output in zip(self.program.returned, outputs, strict=True)
             if isinstance(output, torch.Tensor)
         }
 
@@ -58,9 +57,7 @@ class AtenRunner:
         """The value of each placeholder, in the type of the computation."""
         values: dict[fx.Node, Any] = {}
         sizes = _Sizes(given)
-        for node in self.program.graph.nodes:
-            if node.op != "placeholder":
-                continue
+        for node in self.program.graph.find_nodes(op="placeholder"):
             if node in given:
                 feed = given[node]
                 values[node] = (
@@ -162,13 +159,8 @@ def wide(accumulation: Accumulation | None = None) -> Wide:
     return Wide(torch.float32, run_body, accumulation)
 
 
-def run_in_float64(program: Program, feeds: Feeds) -> dict[str, Any]:
-    """Run a program with all floats in FP64: a reference more accurate than FP32."""
-    return in_float64(program).run(feeds)
-
-
 def in_float64(program: Program) -> AtenRunner:
-    """A runner with all floats in FP64."""
+    """A runner with all floats in FP64: a reference more accurate than FP32."""
     return AtenRunner(program, Wide(torch.float64, run_body))
 
 
@@ -221,8 +213,6 @@ class _Sizes:
 
 def tensors_of(program: Program) -> Iterator[tuple[str, fx.Node]]:
     """The program's tensor outputs, by name."""
-    end = next(node for node in reversed(program.graph.nodes) if node.op == "output")
-    outputs = end.args[0] if isinstance(end.args[0], tuple | list) else (end.args[0],)
-    for place, output in enumerate(outputs):
-        if isinstance(output, fx.Node) and tensor_of(output) is not None:
-            yield (str(place) if program.outputs is None else program.outputs[place]), output
+    for name, output in program.returned:
+        if output is not None and tensor_of(output) is not None:
+            yield name, output

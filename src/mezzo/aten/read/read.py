@@ -108,7 +108,7 @@ class _Reader:
                 self._read_constant(node)
         for pieces in split(graph, self.facts):
             self._read_call(pieces)
-        self._read_outputs(next(node for node in reversed(graph.nodes) if node.op == "output"))
+        self._read_outputs(graph.output_node())
         result = Graph(
             nodes=tuple(self.nodes),
             values=tuple(self.values),

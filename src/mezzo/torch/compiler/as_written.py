@@ -16,6 +16,7 @@ from torch.fx.traceback import get_current_meta
 
 from mezzo.aten.marks import mark_of, marks_in
 from mezzo.aten.torch_internals import OpOverload, schema_of
+from mezzo.torch.operators import define
 from mezzo.torch.torch_internals import autograd_sequence_number, select_decomp_table
 
 _LIBRARY = torch.library.Library("mezzo_kept", "FRAGMENT")
@@ -115,11 +116,8 @@ def as_written(target: OpOverload, numbers: tuple[str, ...] = ()) -> Any:
     name = "_".join((qualified_name.replace("::", "_").replace(".", "_"), *numbers))
     for number in numbers:
         signature = re.sub(rf"\bTensor {number}\b", f"Scalar {number}", signature)
-    _LIBRARY.define(f"{name}({signature}")
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return target(*args, **kwargs)
 
-    _LIBRARY.impl(name, call, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"{_LIBRARY.ns}::{name}", call, lib=_LIBRARY)
-    return getattr(torch.ops.mezzo_kept, name).default
+    return define(f"{name}({signature}", call, call, _LIBRARY)

@@ -98,7 +98,7 @@ class PlanningPass(CustomGraphPass):
         self._plan(graph)
 
     def _plan(self, graph: fx.Graph) -> None:
-        inputs = [node for node in graph.nodes if node.op == "placeholder"]
+        inputs = graph.find_nodes(op="placeholder")
         descriptors = {node: node.meta.get("desc") for node in inputs}
         if any(descriptor is None for descriptor in descriptors.values()):
             return  # a subgraph: it is planned together with its parent, which follows

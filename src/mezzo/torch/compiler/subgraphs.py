@@ -227,9 +227,7 @@ def _cast_operand(program: Program, call: _Call, position: int, low: torch.dtype
     mode = fake_mode_of(program.graph)
     insert_after = operand
     if operand.op == "placeholder":
-        insert_after = next(
-            node for node in reversed(program.graph.nodes) if node.op == "placeholder"
-        )
+        insert_after = program.graph.find_nodes(op="placeholder")[-1]
     with program.graph.inserting_after(insert_after):
         cast = program.graph.call_function(CAST, (operand, low))
     cast.meta = {"val": as_dtype(mode, operand.meta["val"], low)}
@@ -243,7 +241,7 @@ def _cast_operand(program: Program, call: _Call, position: int, low: torch.dtype
 
 
 def _inputs(body: fx.GraphModule) -> list[fx.Node]:
-    return [node for node in body.graph.nodes if node.op == "placeholder"]
+    return body.graph.find_nodes(op="placeholder")
 
 
 def casts_in(graph: fx.Graph) -> int:

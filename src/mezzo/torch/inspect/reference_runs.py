@@ -122,9 +122,7 @@ class _RecordingPass(PlanningPass):
     def __call__(self, graph: fx.Graph) -> None:
         before = len(self._into)
         super().__call__(graph)
-        is_body = any(
-            node.op == "placeholder" and node.meta.get("desc") is None for node in graph.nodes
-        )
+        is_body = any(node.meta.get("desc") is None for node in graph.find_nodes(op="placeholder"))
         if len(self._into) == before and not is_body:
             self._into.append(None)  # not planned
 
@@ -198,7 +196,7 @@ def _compute(
     see: Callable[[str, torch.Tensor], None],
 ) -> object:
     """Run a graph on the arguments of the generated code; outputs have the types of the graph."""
-    inputs = [node for node in runner.program.graph.nodes if node.op == "placeholder"]
+    inputs = runner.program.graph.find_nodes(op="placeholder")
     feeds = {node: value if node.users else None for node, value in zip(inputs, args, strict=True)}
     buffers: dict[Any, object] = dict(feeds)
     writes: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -213,8 +211,8 @@ def _compute(
     for buffer, numbers in writes:
         if buffer is not numbers:
             buffer.copy_(numbers)
-    end = next(node for node in reversed(runner.program.graph.nodes) if node.op == "output")
-    typed = fx.map_arg(end.args[0], lambda node: node.meta.get("val"))
+    outputs = runner.program.graph.output_node().args[0]
+    typed = fx.map_arg(outputs, lambda node: node.meta.get("val"))
     return _typed(returned, typed)
 
 

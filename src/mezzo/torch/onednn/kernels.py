@@ -12,28 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-_LIBRARY = torch.library.Library("mezzo", "DEF")
-_LIBRARY.define(
-    "linear(Tensor x, Tensor packed, Tensor? bias, int features, str after, str how) -> Tensor"
-)
-_LIBRARY.define(
-    "convolution(Tensor x, Tensor packed, Tensor? bias, int[] weight, int[] stride, int[] padding,"
-    " int[] dilation, int groups, bool last, str after, str how) -> Tensor"
-)
-_LIBRARY.define(
-    "convolution_add(Tensor x, Tensor packed, Tensor? bias, Tensor other, int[] weight, int[]"
-    " stride, int[] padding, int[] dilation, int groups, bool last, str after, str how) -> Tensor"
-)
-_LIBRARY.define("pack_matrix(Tensor weight) -> Tensor")
-_LIBRARY.define(
-    "pack_filter(Tensor weight, int[] stride, int[] padding, int[] dilation, int groups, int[]"
-    " input_size) -> Tensor"
-)
-PACK_MATRIX: Any = torch.ops.mezzo.pack_matrix.default
-PACK_FILTER: Any = torch.ops.mezzo.pack_filter.default
-LINEAR: Any = torch.ops.mezzo.linear.default
-CONVOLUTION: Any = torch.ops.mezzo.convolution.default
-CONVOLUTION_ADD: Any = torch.ops.mezzo.convolution_add.default
+from mezzo.torch.operators import define
+
 _ONEDNN: Any = torch.ops.mkldnn
 # The output, the addend and the bias each have a rounding error of eps / 2; 2 eps bounds their sum.
 _ROUNDINGS = 2
@@ -49,12 +29,10 @@ class After(NamedTuple):
 NOTHING = After("none", "")
 
 
-@torch.library.impl(_LIBRARY, "pack_matrix", "CompositeExplicitAutograd")
 def _pack_matrix(weight: Any) -> Any:
     return _ONEDNN._reorder_linear_weight(weight)
 
 
-@torch.library.impl(_LIBRARY, "pack_filter", "CompositeExplicitAutograd")
 def _pack_filter(
     weight: Any, stride: Any, padding: Any, dilation: Any, groups: int, input_size: Any
 ) -> Any:
@@ -63,23 +41,18 @@ def _pack_filter(
     )
 
 
-@torch.library.register_fake("mezzo::pack_matrix", lib=_LIBRARY)
-@torch.library.register_fake("mezzo::pack_filter", lib=_LIBRARY)
 def _fake_packed(weight: Any, *about: Any) -> Any:
     return weight.new_empty(0)
 
 
-@torch.library.impl(_LIBRARY, "linear", "CompositeExplicitAutograd")
 def _linear(x: Any, packed: Any, bias: Any, features: int, after: str, how: str) -> Any:
     return _ONEDNN._linear_pointwise(x.contiguous(), packed, bias, after, [], how)
 
 
-@torch.library.register_fake("mezzo::linear", lib=_LIBRARY)
 def _fake_linear(x: Any, packed: Any, bias: Any, features: int, *after: str) -> Any:
     return x.new_empty((*x.shape[:-1], features))
 
 
-@torch.library.impl(_LIBRARY, "convolution", "CompositeExplicitAutograd")
 def _convolution(x: Any, packed: Any, bias: Any, weight: Any, *about: Any) -> Any:
     stride, padding, dilation, groups, last, after, how = about
     x = laid_out(x, last=True)
@@ -89,7 +62,6 @@ def _convolution(x: Any, packed: Any, bias: Any, weight: Any, *about: Any) -> An
     return laid_out(result, last=last)
 
 
-@torch.library.register_fake("mezzo::convolution", lib=_LIBRARY)
 def _fake_convolution(x: Any, packed: Any, bias: Any, weight: Any, *about: Any) -> Any:
     stride, padding, dilation, groups, last, *_ = about
     output_padding = [0] * len(stride)
@@ -99,7 +71,6 @@ def _fake_convolution(x: Any, packed: Any, bias: Any, weight: Any, *about: Any) 
     return laid_out(result, last=last)
 
 
-@torch.library.impl(_LIBRARY, "convolution_add", "CompositeExplicitAutograd")
 def _convolution_add(x: Any, packed: Any, bias: Any, other: Any, weight: Any, *about: Any) -> Any:
     stride, padding, dilation, groups, last, after, how = about
     x, other = (laid_out(tensor, last=True) for tensor in (x, other))
@@ -108,11 +79,36 @@ def _convolution_add(x: Any, packed: Any, bias: Any, other: Any, weight: Any, *a
     return laid_out(result, last=last)
 
 
-@torch.library.register_fake("mezzo::convolution_add", lib=_LIBRARY)
 def _fake_convolution_add(
     x: Any, packed: Any, bias: Any, other: Any, weight: Any, *about: Any
 ) -> Any:
     return _fake_convolution(x, packed, bias, weight, *about)
+
+
+PACK_MATRIX: Any = define("pack_matrix(Tensor weight) -> Tensor", _pack_matrix, _fake_packed)
+PACK_FILTER: Any = define(
+    "pack_filter(Tensor weight, int[] stride, int[] padding, int[] dilation, int groups, int[]"
+    " input_size) -> Tensor",
+    _pack_filter,
+    _fake_packed,
+)
+LINEAR: Any = define(
+    "linear(Tensor x, Tensor packed, Tensor? bias, int features, str after, str how) -> Tensor",
+    _linear,
+    _fake_linear,
+)
+CONVOLUTION: Any = define(
+    "convolution(Tensor x, Tensor packed, Tensor? bias, int[] weight, int[] stride, int[] padding,"
+    " int[] dilation, int groups, bool last, str after, str how) -> Tensor",
+    _convolution,
+    _fake_convolution,
+)
+CONVOLUTION_ADD: Any = define(
+    "convolution_add(Tensor x, Tensor packed, Tensor? bias, Tensor other, int[] weight, int[]"
+    " stride, int[] padding, int[] dilation, int groups, bool last, str after, str how) -> Tensor",
+    _convolution_add,
+    _fake_convolution_add,
+)
 
 
 def after_sum(name: str) -> str | None:

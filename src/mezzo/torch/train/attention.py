@@ -146,4 +146,4 @@ def _inlined(call: fx.Node, formulas: fx.Graph, operands: Sequence[fx.Node]) -> 
                 # Parts independent of the gradient could be saved.
                 if "partitioner_tag" in copies[node].meta:
                     copies[node].meta["partitioner_tag"] = "must_be_in_backward"
-    return [copies[node] for node in next(reversed(formulas.nodes)).args[0]]
+    return [copies[node] for node in formulas.output_node().args[0]]

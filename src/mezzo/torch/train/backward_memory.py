@@ -18,24 +18,23 @@ from mezzo.formats.dtypes import HIGH
 from mezzo.tables.policy import Category
 from mezzo.torch.compiler.building import CallInserter
 from mezzo.torch.compiler.rewriting import RewrittenGraph
+from mezzo.torch.operators import define
 from mezzo.torch.torch_internals import inductor_config
 from mezzo.torch.train.joint import backward_of
 from mezzo.torch.train.rematerialization import is_product, is_view, readers
 
-_LIBRARY = torch.library.Library("mezzo", "FRAGMENT")
-_LIBRARY.define("widened(Tensor low, Tensor after) -> Tensor")
-WIDENED: Any = torch.ops.mezzo.widened.default
 _SUM: Any = torch.ops.aten.sum.dim_IntList
 
 
-@torch.library.impl(_LIBRARY, "widened", "CompositeExplicitAutograd")
 def _widened(low: Any, after: Any) -> Any:
     return low.float()
 
 
-@torch.library.register_fake("mezzo::widened", lib=_LIBRARY)
 def _fake_widened(low: Any, after: Any) -> Any:
     return torch.empty_like(low, dtype=torch.float32)
+
+
+WIDENED: Any = define("widened(Tensor low, Tensor after) -> Tensor", _widened, _fake_widened)
 
 
 def convert_apart(graph: fx.Graph, device: str) -> int:
@@ -47,7 +46,7 @@ def convert_apart(graph: fx.Graph, device: str) -> int:
     """
     if device != "cpu" or inductor_config.max_autotune or inductor_config.max_autotune_gemm:
         return 0
-    backward_nodes, end = backward_of(graph), next(reversed(graph.nodes))
+    backward_nodes, end = backward_of(graph), graph.output_node()
     casts = [node for node in graph.nodes if node in backward_nodes and _is_gradient_widened(node)]
     low_gradients = {cast.args[0] for cast in casts}
     last = next((node for node in reversed(graph.nodes) if node in low_gradients), None)

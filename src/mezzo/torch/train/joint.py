@@ -43,7 +43,7 @@ def give_gradients(graph: fx.Graph, formats: Mapping[str, torch.dtype]) -> None:
     """Return inputs' gradients in given dtypes, by placeholder names, instead of by autograd. A
     final conversion from that dtype is removed.
     """
-    end = next(reversed(graph.nodes))
+    end = graph.output_node()
     inputs = _inputs(graph)
     returned: Any = list(end.args[0])
     mode = fake_mode_of(graph)
@@ -122,12 +122,12 @@ def _compute_once(graph: fx.Graph) -> None:
 
 def _inputs(graph: fx.Graph) -> dict[object, fx.Node]:
     """The inputs of a graph, by AOTAutograd's descriptors."""
-    return {node.meta["desc"]: node for node in graph.nodes if node.op == "placeholder"}
+    return {node.meta["desc"]: node for node in graph.find_nodes(op="placeholder")}
 
 
 def _about_results(graph: fx.Graph) -> Sequence[object]:
     """AOTAutograd's descriptor of each output."""
-    descriptors: Sequence[object] = next(reversed(graph.nodes)).meta["desc"]
+    descriptors: Sequence[object] = graph.output_node().meta["desc"]
     return descriptors
 
 

@@ -81,7 +81,7 @@ def _constants(graph: fx.Graph) -> Iterator[fx.Node]:
     excluded |= {
         place for place, info in enumerate(metadata.input_info) if info.mutation_type in written
     }
-    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    inputs = graph.find_nodes(op="placeholder")
     for place, node in enumerate(inputs[: len(context.params_flat_unwrap_subclasses)]):
         value = node.meta["val"]
         is_fp32_on_cpu = (

@@ -64,7 +64,7 @@ def with_candidates(
     """
     graph = fx.Graph()
     output = graph.graph_copy(module.graph, copies := {})  # type: ignore[var-annotated]  # fx.Node to fx.Node
-    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    placeholders = module.graph.find_nodes(op="placeholder")
     for node in placeholders:
         copies[node]._dynamo_source = node._dynamo_source
     names = {place: name_of(module, node) for place, node in enumerate(placeholders)}
@@ -76,10 +76,7 @@ def with_candidates(
         graph, placeholders[-1:] and copies[placeholders[-1]], unsharded, names, dtype, packs
     )
     graph.output(output)
-    last = next(node for node in reversed(graph.nodes) if node.op == "output")
-    last.meta = dict(
-        next(node for node in reversed(module.graph.nodes) if node.op == "output").meta
-    )
+    graph.output_node().meta = dict(module.graph.output_node().meta)
     result = fx.GraphModule(module, graph, type(module).__name__)
     result.meta = dict(module.meta)
     for name in ("_param_name_to_source", "_source_to_user_stacks"):
@@ -92,7 +89,7 @@ def with_candidates(
 
 def without_candidates(module: fx.GraphModule, inputs: Sequence[object]) -> Edited:
     """Dynamo's graph unchanged, with weights cast at every call."""
-    places = enumerate(node for node in module.graph.nodes if node.op == "placeholder")
+    places = enumerate(module.graph.find_nodes(op="placeholder"))
     names = {place: name_of(module, node) for place, node in places}
     return Edited(module=module, inputs=inputs, candidates=(), names=names, packs=False)
 
@@ -126,7 +123,7 @@ def _add_inputs(
         fakes.append(fake)
         return placeholder
 
-    nodes = [node for node in graph.nodes if node.op == "placeholder"]
+    nodes = graph.find_nodes(op="placeholder")
     for place, weight in enumerate(inputs):
         if not is_plain_weight(weight):
             continue

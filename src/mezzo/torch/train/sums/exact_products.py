@@ -13,39 +13,23 @@ from typing import Any
 import torch
 
 from mezzo.torch.onednn.kernels import laid_out
+from mezzo.torch.operators import define
 
 _ATEN: Any = torch.ops.aten
-_LIBRARY = torch.library.Library("mezzo", "FRAGMENT")
-_LIBRARY.define("wide_product(Tensor one, Tensor other) -> Tensor")
 _SIZES = (
     "SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[]"
     " output_padding, SymInt groups, bool last"
 )
-_LIBRARY.define(f"wide_convolution(Tensor x, Tensor weight, Tensor? bias, {_SIZES}) -> Tensor")
-_LIBRARY.define(
-    f"wide_convolution_input(Tensor gradient, Tensor x, Tensor weight, {_SIZES}) -> Tensor"
-)
-_LIBRARY.define(
-    f"wide_convolution_weight(Tensor gradient, Tensor x, Tensor weight, {_SIZES}) -> Tensor"
-)
-PRODUCT: Any = torch.ops.mezzo.wide_product.default
-CONVOLUTION: Any = torch.ops.mezzo.wide_convolution.default
-CONVOLUTION_INPUT: Any = torch.ops.mezzo.wide_convolution_input.default
-CONVOLUTION_WEIGHT: Any = torch.ops.mezzo.wide_convolution_weight.default
 
 
-@torch.library.impl(_LIBRARY, "wide_product", "CompositeExplicitAutograd")
 def _product(one: Any, other: Any) -> Any:
     return one.float() @ other.float()
 
 
-@torch.library.register_fake("mezzo::wide_product", lib=_LIBRARY)
 def _fake_product(one: Any, other: Any) -> Any:
     return one.new_empty((*one.shape[:-1], other.shape[-1]), dtype=torch.float32)
 
 
-@torch.library.register_fake("mezzo::wide_convolution", lib=_LIBRARY)
-@torch.library.impl(_LIBRARY, "wide_convolution", "CompositeExplicitAutograd")
 def _convolution(x: Any, weight: Any, bias: Any, *about: Any) -> Any:
     *sizes, last = about
     result = _ATEN.convolution(
@@ -54,8 +38,6 @@ def _convolution(x: Any, weight: Any, bias: Any, *about: Any) -> Any:
     return laid_out(result, last=last)
 
 
-@torch.library.register_fake("mezzo::wide_convolution_input", lib=_LIBRARY)
-@torch.library.impl(_LIBRARY, "wide_convolution_input", "CompositeExplicitAutograd")
 def _convolution_input(gradient: Any, x: Any, weight: Any, *about: Any) -> Any:
     *sizes, last = about
     like = torch.empty_like(x, dtype=torch.float32)  # its values are not read
@@ -66,11 +48,27 @@ def _convolution_input(gradient: Any, x: Any, weight: Any, *about: Any) -> Any:
     return laid_out(result, last=last)
 
 
-@torch.library.register_fake("mezzo::wide_convolution_weight", lib=_LIBRARY)
-@torch.library.impl(_LIBRARY, "wide_convolution_weight", "CompositeExplicitAutograd")
 def _convolution_weight(gradient: Any, x: Any, weight: Any, *about: Any) -> Any:
     *sizes, last = about
     like = torch.empty_like(weight, dtype=torch.float32)  # its values are not read
     mask = [False, True, False]
     _, result, _ = _ATEN.convolution_backward(gradient.float(), x.float(), like, None, *sizes, mask)
     return laid_out(result, last=last)
+
+
+PRODUCT: Any = define("wide_product(Tensor one, Tensor other) -> Tensor", _product, _fake_product)
+CONVOLUTION: Any = define(
+    f"wide_convolution(Tensor x, Tensor weight, Tensor? bias, {_SIZES}) -> Tensor",
+    _convolution,
+    _convolution,
+)
+CONVOLUTION_INPUT: Any = define(
+    f"wide_convolution_input(Tensor gradient, Tensor x, Tensor weight, {_SIZES}) -> Tensor",
+    _convolution_input,
+    _convolution_input,
+)
+CONVOLUTION_WEIGHT: Any = define(
+    f"wide_convolution_weight(Tensor gradient, Tensor x, Tensor weight, {_SIZES}) -> Tensor",
+    _convolution_weight,
+    _convolution_weight,
+)

@@ -11,13 +11,9 @@ from typing import Any
 import torch
 
 from mezzo.aten.torch_internals import without_python_dispatcher
+from mezzo.torch.operators import define
 from mezzo.torch.torch_internals import without_modes
 
-_LIBRARY = torch.library.Library("mezzo", "FRAGMENT")
-_LIBRARY.define("two_sums(Tensor one, Tensor other, Tensor? after=None) -> (Tensor, Tensor)")
-# With ready operands, a matmul would be scheduled early and its result kept: `after` delays it
-# until that tensor is computed.
-TWO_SUMS: Any = torch.ops.mezzo.two_sums.default
 _MATRIX = 2
 _TERMS = 4097  # not representable in BF16: the rounded sum is 4096, the error 1
 _SIZES = ((1, 1), (3, 5), (64, 48))  # rows, columns: PyTorch uses oneDNN above some size
@@ -54,7 +50,6 @@ def in_two_passes(one: Any, other: Any) -> Any:
     return torch.where(wide.isfinite(), wide + rest.float(), wide)
 
 
-@torch.library.impl(_LIBRARY, "two_sums", "CompositeExplicitAutograd")
 def _two_sums(one: Any, other: Any, after: Any = None) -> Any:
     if one.dim() == _MATRIX:
         sums = torch.mm(one, other)
@@ -73,7 +68,15 @@ def _flat(matrices: Any) -> Any:
     return matrices.transpose(-2, -1).flatten(0, -3).transpose(-2, -1)
 
 
-@torch.library.register_fake("mezzo::two_sums", lib=_LIBRARY)
 def _fake_two_sums(one: Any, other: Any, after: Any = None) -> Any:
     shape = (*one.shape[:-1], other.shape[-1])
     return one.new_empty(shape), one.new_empty(shape)
+
+
+# With ready operands, a matmul would be scheduled early and its result kept: `after` delays it
+# until that tensor is computed.
+TWO_SUMS: Any = define(
+    "two_sums(Tensor one, Tensor other, Tensor? after=None) -> (Tensor, Tensor)",
+    _two_sums,
+    _fake_two_sums,
+)

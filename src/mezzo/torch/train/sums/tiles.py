@@ -12,28 +12,14 @@ overlapping windows are added in FP32.
 
 from typing import Any
 
-import torch
 from torch.nn import functional
 
 from mezzo.torch.onednn.kernels import laid_out
+from mezzo.torch.operators import define
 
-_LIBRARY = torch.library.Library("mezzo", "FRAGMENT")
 _SIZES = "int[] stride, int[] padding, int[] dilation, int groups, bool last, int tile"
-_LIBRARY.define("tiled_product(Tensor one, Tensor other, int tile) -> Tensor")
-_LIBRARY.define(f"tiled_convolution(Tensor x, Tensor weight, {_SIZES}) -> Tensor")
-_LIBRARY.define(
-    f"tiled_convolution_input(Tensor gradient, Tensor x, Tensor weight, {_SIZES}) -> Tensor"
-)
-_LIBRARY.define(
-    f"tiled_convolution_weight(Tensor gradient, Tensor x, Tensor weight, {_SIZES}) -> Tensor"
-)
-PRODUCT: Any = torch.ops.mezzo.tiled_product.default
-CONVOLUTION: Any = torch.ops.mezzo.tiled_convolution.default
-CONVOLUTION_INPUT: Any = torch.ops.mezzo.tiled_convolution_input.default
-CONVOLUTION_WEIGHT: Any = torch.ops.mezzo.tiled_convolution_weight.default
 
 
-@torch.library.impl(_LIBRARY, "tiled_product", "CompositeExplicitAutograd")
 def _product(one: Any, other: Any, tile: int) -> Any:
     left, right = one.float(), other.float()
     total = one.new_zeros(*one.shape[:-1], other.shape[-1])
@@ -43,7 +29,6 @@ def _product(one: Any, other: Any, tile: int) -> Any:
     return total
 
 
-@torch.library.impl(_LIBRARY, "tiled_convolution", "CompositeExplicitAutograd")
 def _convolution(x: Any, weight: Any, *about: Any) -> Any:
     *_, groups, last, tile = about
     columns = _columns(x, weight, *about)  # [images, groups, terms, positions]
@@ -51,7 +36,6 @@ def _convolution(x: Any, weight: Any, *about: Any) -> Any:
     return laid_out(result.reshape(_made_size(x, weight, *about)), last=last)
 
 
-@torch.library.impl(_LIBRARY, "tiled_convolution_input", "CompositeExplicitAutograd")
 def _convolution_input(gradient: Any, x: Any, weight: Any, *about: Any) -> Any:
     stride, padding, dilation, groups, last, tile = about
     flat = weight.reshape(1, groups, weight.shape[0] // groups, -1)
@@ -67,7 +51,6 @@ def _convolution_input(gradient: Any, x: Any, weight: Any, *about: Any) -> Any:
     return laid_out(result.to(x.dtype).reshape(x.shape), last=last)
 
 
-@torch.library.impl(_LIBRARY, "tiled_convolution_weight", "CompositeExplicitAutograd")
 def _convolution_weight(gradient: Any, x: Any, weight: Any, *about: Any) -> Any:
     *_, groups, last, tile = about
     columns = _columns(x, weight, *about)
@@ -106,21 +89,37 @@ def _made_size(
     return (x.shape[0], weight.shape[0], *places)
 
 
-@torch.library.register_fake("mezzo::tiled_product", lib=_LIBRARY)
 def _fake_product(one: Any, other: Any, tile: int) -> Any:
     return one.new_empty((*one.shape[:-1], other.shape[-1]))
 
 
-@torch.library.register_fake("mezzo::tiled_convolution", lib=_LIBRARY)
 def _fake_convolution(x: Any, weight: Any, *about: Any) -> Any:
     return laid_out(x.new_empty(_made_size(x, weight, *about)), last=about[-2])
 
 
-@torch.library.register_fake("mezzo::tiled_convolution_input", lib=_LIBRARY)
 def _fake_input(gradient: Any, x: Any, weight: Any, *about: Any) -> Any:
     return laid_out(x.new_empty(x.shape), last=about[-2])
 
 
-@torch.library.register_fake("mezzo::tiled_convolution_weight", lib=_LIBRARY)
 def _fake_weight(gradient: Any, x: Any, weight: Any, *about: Any) -> Any:
     return laid_out(weight.new_empty(weight.shape), last=about[-2])
+
+
+PRODUCT: Any = define(
+    "tiled_product(Tensor one, Tensor other, int tile) -> Tensor", _product, _fake_product
+)
+CONVOLUTION: Any = define(
+    f"tiled_convolution(Tensor x, Tensor weight, {_SIZES}) -> Tensor",
+    _convolution,
+    _fake_convolution,
+)
+CONVOLUTION_INPUT: Any = define(
+    f"tiled_convolution_input(Tensor gradient, Tensor x, Tensor weight, {_SIZES}) -> Tensor",
+    _convolution_input,
+    _fake_input,
+)
+CONVOLUTION_WEIGHT: Any = define(
+    f"tiled_convolution_weight(Tensor gradient, Tensor x, Tensor weight, {_SIZES}) -> Tensor",
+    _convolution_weight,
+    _fake_weight,
+)
