@@ -18,6 +18,7 @@ from torch.export.graph_signature import (
 
 from mezzo.aten.apply import Rewritten
 from mezzo.aten.model import TorchModel
+from mezzo.aten.parts import with_module
 from mezzo.aten.program import TORCH_DTYPES, Program
 from mezzo.common.errors import InputError
 from mezzo.common.safe_paths import check_destination
@@ -47,14 +48,9 @@ class ExportedModel(TorchModel):
     def size_of(self, whole: "ExportedProgram | Rewritten | Program") -> int:
         if not isinstance(whole, ExportedProgram):
             return super().size_of(whole)
-        tensors = {
-            id(tensor): tensor for tensor in (*whole.state_dict.values(), *whole.constants.values())
-        }
-        return sum(
-            tensor.numel() * tensor.element_size()
-            for tensor in tensors.values()
-            if isinstance(tensor, torch.Tensor)
-        )
+        stored = (*whole.state_dict.values(), *whole.constants.values())
+        tensors = {id(tensor): tensor for tensor in stored if isinstance(tensor, torch.Tensor)}
+        return sum(tensor.nbytes for tensor in tensors.values())
 
 
 class ExportedStore:
@@ -125,17 +121,10 @@ class _Exporter:
             if len(path) > _LONGEST_WAY:
                 return []
         ordered = [node for node in self.graph.nodes if node in path]
-        return (
-            ordered
-            if self._is_weight(ordered[0]) and not any(map(self._is_input, ordered[1:]))
-            else []
-        )
-
-    def _is_weight(self, node: fx.Node) -> bool:
-        return node.op == "placeholder" and node.name in self.result.program.weights
-
-    def _is_input(self, node: fx.Node) -> bool:
-        return node.op != "call_function"
+        first, *calls = ordered
+        is_weight = first.op == "placeholder" and first.name in self.result.program.weights
+        are_calls = all(node.op == "call_function" for node in calls)
+        return ordered if is_weight and are_calls else []
 
     def _store(self, weight: fx.Node, path: Sequence[fx.Node]) -> None:
         """Store a converted weight, replacing the original if that has no other users."""
@@ -202,8 +191,7 @@ class _Exporter:
 
     def _rebuild(self) -> ExportedProgram:
         old = self.exported
-        end = self.graph.output_node()
-        returned = end.args[0]
+        returned = self.graph.output_node().args[0]
         assert isinstance(returned, tuple | list), "an exported graph returns a tuple"
         outputs = [
             (
@@ -216,14 +204,11 @@ class _Exporter:
         inputs = [self.specs[node.name] for node in self.graph.find_nodes(op="placeholder")]
         module = fx.GraphModule(old.graph_module, self.graph)
         module.meta.update(old.graph_module.meta)
-        return ExportedProgram(
-            root=module,
-            graph=module.graph,
+        return with_module(
+            old,
+            module,
             graph_signature=ExportGraphSignature(input_specs=inputs, output_specs=outputs),
             state_dict=self.state,
             range_constraints=copy.deepcopy(old.range_constraints),
-            module_call_graph=old.module_call_graph,
-            example_inputs=old.example_inputs,
             constants=self.constants,
-            verifiers=old.verifiers,
         )

@@ -23,17 +23,23 @@ def with_parts_node_by_node(exported: ExportedProgram) -> ExportedProgram:
         return exported
     module = _copied(exported.graph_module)
     mark_disabled_autocast(module)
-    return ExportedProgram(
-        root=module,
-        graph=module.graph,
-        graph_signature=exported.graph_signature,
-        state_dict=exported.state_dict,
-        range_constraints=exported.range_constraints,
-        module_call_graph=exported.module_call_graph,
-        example_inputs=exported.example_inputs,
-        constants=exported.constants,
-        verifiers=exported.verifiers,
-    )
+    return with_module(exported, module)
+
+
+def with_module(
+    exported: ExportedProgram, module: fx.GraphModule, **changes: Any
+) -> ExportedProgram:
+    """The program with another module; `changes` are further parts of it."""
+    parts = {
+        "graph_signature": exported.graph_signature,
+        "state_dict": exported.state_dict,
+        "range_constraints": exported.range_constraints,
+        "module_call_graph": exported.module_call_graph,
+        "example_inputs": exported.example_inputs,
+        "constants": exported.constants,
+        "verifiers": exported.verifiers,
+    }
+    return ExportedProgram(root=module, graph=module.graph, **{**parts, **changes})
 
 
 def _is_part(node: fx.Node) -> bool:

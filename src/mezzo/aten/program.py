@@ -130,7 +130,19 @@ def tensor_of(node: fx.Node) -> torch.Tensor | None:
     return value if isinstance(value, torch.Tensor) else None
 
 
-def dtype_of(node: fx.Node) -> DType | None:
+def torch_dtype_of(node: fx.Node) -> torch.dtype | None:
     """The dtype of a node's tensor; None if it does not produce a single tensor."""
     tensor = tensor_of(node)
-    return None if tensor is None else TORCH_DTYPES.get(tensor.dtype)
+    return None if tensor is None else tensor.dtype
+
+
+def is_float(node: fx.Node) -> bool:
+    """Whether a node produces a single tensor of floats."""
+    dtype = torch_dtype_of(node)
+    return dtype is not None and dtype.is_floating_point
+
+
+def dtype_of(node: fx.Node) -> DType | None:
+    """The same as one of mezzo's formats."""
+    dtype = torch_dtype_of(node)
+    return None if dtype is None else TORCH_DTYPES.get(dtype)

@@ -6,13 +6,13 @@ from typing import Any, Protocol
 
 import torch
 from torch import fx
+from torch.fx.node import map_aggregate
 
 from mezzo.aten.lab.rounding import LOW_TYPES
 from mezzo.aten.lab.tiles import tiled
-from mezzo.aten.program import TORCH_DTYPES, packet_of
+from mezzo.aten.program import packet_of, torch_dtype_of
 from mezzo.aten.torch_internals import HigherOrderOperator, OpOverload
 from mezzo.contracts.plans import Accumulation
-from mezzo.formats.dtypes import DType
 
 # Runs a subgraph of a control flow operator on its operands.
 RunBody = Callable[[fx.GraphModule, "Arithmetic", tuple[object, ...]], object]
@@ -70,7 +70,7 @@ class Wide:
         if _runs_as_typed(node):
             result = target(*self._narrowed(node.args, args), **self._narrowed(node.kwargs, kwargs))
         else:
-            args, kwargs = _mapped(args, self._widen), _mapped(kwargs, self._widen)
+            args, kwargs = map_aggregate(args, self._widen), map_aggregate(kwargs, self._widen)
             tiled_result = None if sums is None else tiled(target, args, kwargs, sums)
             result = target(*args, **kwargs) if tiled_result is None else tiled_result
         return self._settled(result, node.meta.get("val"))
@@ -149,26 +149,10 @@ def _runs_as_typed(node: fx.Node) -> bool:
 
 
 def _reads_low(node: fx.Node) -> bool:
-    values = [operand.meta.get("val") for operand in node.all_input_nodes]
-    return any(isinstance(value, torch.Tensor) and value.dtype in LOW_TYPES for value in values)
+    return any(torch_dtype_of(operand) in LOW_TYPES for operand in node.all_input_nodes)
 
 
 def _as_typed(value: object, fake: object) -> object:
     if isinstance(value, torch.Tensor) and isinstance(fake, torch.Tensor):
         return value.to(fake.dtype)
     return value
-
-
-def _mapped(arguments: Any, change: Callable[[Any], Any]) -> Any:
-    return fx.node.map_aggregate(arguments, change)
-
-
-def formats_of(made: object) -> frozenset[DType]:
-    """The float formats among a node's results."""
-    results = made if isinstance(made, tuple | list) else (made,)
-    dtypes = {
-        result.dtype
-        for result in results
-        if isinstance(result, torch.Tensor) and result.dtype.is_floating_point
-    }
-    return frozenset(TORCH_DTYPES[dtype] for dtype in dtypes if dtype in TORCH_DTYPES)

@@ -103,19 +103,16 @@ class _Walk:
         results |= self._runner.fed(tensors)
         self._round_inputs()
         for node in self._runner.program.graph.nodes:
-            match node.op:
-                case "placeholder":
-                    pass
-                case "output":
-                    return self._returned(node)
-                case "get_attr":
-                    results[node] = self._runner.constant(node)
-                case _:
-                    results[node] = self._call(node)
+            if node.op == "output":
+                break
+            if node.op == "get_attr":
+                results[node] = self._runner.constant(node)
+            elif node.op != "placeholder":
+                results[node] = self._call(node)
             for unused in self._runner.dead_after(node):
                 del results[unused]
                 self._handed.pop(unused, None)
-        return None
+        return self._returned(node)
 
     def _round_inputs(self) -> None:
         graph = self._reading.graph

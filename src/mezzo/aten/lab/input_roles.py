@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import fx
 
-from mezzo.aten.program import TORCH_DTYPES, Program, packet_of, tensor_of
+from mezzo.aten.program import TORCH_DTYPES, Program, is_float, packet_of, tensor_of
 from mezzo.ir.input_roles import Length, Part, Slot
 
 _MOST_STEPS = 4096  # nodes visited per input
@@ -58,15 +58,14 @@ _ASKS = frozenset(
 
 
 class _Pick(NamedTuple):
-    """A gather-like operator: argument positions of table, indices and axis (None: axis 0)."""
+    """A gather-like operator of a table: argument positions of indices and axis (None: axis 0)."""
 
-    rows: int
     indices: int
     axis: int | None
 
 
 _PICKS: Mapping[str, _Pick] = MappingProxyType(
-    {"embedding": _Pick(0, 1, None), "gather": _Pick(0, 2, 1), "index_select": _Pick(0, 2, 1)}
+    {"embedding": _Pick(1, None), "gather": _Pick(2, 1), "index_select": _Pick(2, 1)}
 )
 
 
@@ -104,8 +103,9 @@ def _part(node: fx.Node, tensor: torch.Tensor) -> tuple[Part, Length]:
             axis_length = _picked(user, source, packet)
             if axis_length is not None:
                 bounds.append(axis_length)
-            is_mask = is_mask or packet in _ASKS or _becomes_float(user, source)
-            if packet in _HANDS_ON and user not in visited and not _becomes_float(user, source):
+            becomes_float = packet in _HANDS_ON and is_float(user)
+            is_mask = is_mask or packet in _ASKS or becomes_float
+            if packet in _HANDS_ON and user not in visited and not becomes_float:
                 visited.add(user)
                 pending.append(user)
     if bounds:
@@ -123,14 +123,10 @@ def _picked(user: fx.Node, index: fx.Node, packet: str) -> Length:
         )
         return None if axis_position is None else _length(rows, axis_position)
     pick = _PICKS.get(packet)
-    if (
-        pick is None
-        or len(user.args) <= max(pick.rows, pick.indices)
-        or user.args[pick.indices] is not index
-    ):
+    if pick is None or len(user.args) <= pick.indices or user.args[pick.indices] is not index:
         return None
     axis = 0 if pick.axis is None else user.args[pick.axis]
-    return _length(user.args[pick.rows], axis) if isinstance(axis, int) else None
+    return _length(user.args[0], axis) if isinstance(axis, int) else None
 
 
 def _length(rows: object, axis: int) -> Length:
@@ -139,13 +135,4 @@ def _length(rows: object, axis: int) -> Length:
         length_of(tensor.shape[axis])
         if tensor is not None and -tensor.dim() <= axis < tensor.dim()
         else None
-    )
-
-
-def _becomes_float(user: fx.Node, source: fx.Node) -> bool:
-    tensor = tensor_of(user)
-    return (
-        tensor is not None
-        and tensor.dtype.is_floating_point
-        and packet_of(user.target) in _HANDS_ON
     )

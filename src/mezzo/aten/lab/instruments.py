@@ -110,8 +110,6 @@ def _measure(flat: torch.Tensor) -> _Extremes:
 
 
 def _is_measured(graph: Graph, number: int, holder: fx.Node) -> bool:
-    kind = TORCH_DTYPES.get(holder.meta["val"].dtype)
-    is_float = (
-        holder.meta["val"].dtype.is_floating_point and kind is not None and kind.value != "f64"
-    )
+    dtype = holder.meta["val"].dtype
+    is_float = dtype.is_floating_point and dtype in TORCH_DTYPES and dtype is not torch.float64
     return is_float and graph.nodes[graph.values[number].producer].kind is not Kind.SOURCE

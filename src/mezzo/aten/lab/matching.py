@@ -14,7 +14,7 @@ def match_ports(reference: Program, candidate: Program) -> PortMatch:
     Raises InputError: an output of the reference, or a required input of the candidate, has no
     counterpart.
     """
-    ports = PortMatcher(
+    ports: PortMatcher[fx.Node] = PortMatcher(
         is_alike=lambda ours, theirs: _rank(ours) == _rank(theirs),
         spell=lambda node: spell(node.meta["val"]),
         agreement="rank",

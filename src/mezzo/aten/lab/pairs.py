@@ -105,7 +105,9 @@ class AtenPair:
     ) -> None:
         """Raises InputError: the inputs or outputs do not match."""
         programs = reference, candidate
-        self.formats: Sequence[frozenset[DType]] = (formats_in(reference), formats_in(candidate))
+        self.formats: Sequence[frozenset[DType]] = [
+            formats_in(program.graph, program.owner) for program in programs
+        ]
         self._match = match_ports(reference, candidate)
         self.outputs, self.notes = self._match.outputs, self._match.notes
         computed = [self._arithmetic(place, running) for place in range(len(programs))]
@@ -199,8 +201,5 @@ def _are_alike(ours: fx.Node, theirs: fx.Node) -> bool:
     our_tensor, their_tensor = tensor_of(ours), tensor_of(theirs)
     if our_tensor is None or their_tensor is None or str(ours.target) != str(theirs.target):
         return False
-    return (
-        our_tensor.dtype.is_floating_point
-        and their_tensor.dtype.is_floating_point
-        and our_tensor.dim() == their_tensor.dim()
-    )
+    are_floats = our_tensor.is_floating_point() and their_tensor.is_floating_point()
+    return are_floats and our_tensor.dim() == their_tensor.dim()

@@ -78,12 +78,7 @@ class AtenRunner:
 
     def constant(self, node: fx.Node) -> object:
         """The tensor or subgraph that a get_attr node refers to."""
-        attribute = attribute_of(self.program.owner, node)
-        return (
-            self.arithmetic.hold(attribute.detach())
-            if isinstance(attribute, torch.Tensor)
-            else attribute
-        )
+        return _constant(self.program.owner, node, self.arithmetic)
 
     def dead_after(self, node: fx.Node) -> Sequence[fx.Node]:
         """Nodes whose value is not used after `node`."""
@@ -94,21 +89,17 @@ class AtenRunner:
         with torch.no_grad():
             values = self.fed(given)
             for node in self.program.graph.nodes:
-                match node.op:
-                    case "placeholder":
-                        pass
-                    case "output":
-                        return fx.map_arg(node.args[0], values.__getitem__)
-                    case "get_attr":
-                        values[node] = self.constant(node)
-                    case _:
-                        args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
-                        values[node] = self.compute(node, args, kwargs)
+                if node.op == "output":
+                    break
+                if node.op == "get_attr":
+                    values[node] = self.constant(node)
+                elif node.op != "placeholder":
+                    values[node] = self.compute(node, *_arguments(node, values))
                 if watch is not None and isinstance(values[node], torch.Tensor):
                     watch(node, values[node])
                 for unused in self.dead_after(node):
                     del values[unused]
-        return None
+            return _returned(self.program.graph, values)
 
     def _weight(self, node: fx.Node) -> torch.Tensor:
         if node not in self._weights:
@@ -133,25 +124,29 @@ def numbers_of(held: ProgramTensor | None, name: str) -> torch.Tensor:
 
 def run_body(body: fx.GraphModule, arithmetic: Arithmetic, operands: tuple[object, ...]) -> object:
     """Run a subgraph of a control flow operator on its operands."""
-    remaining = iter(operands)
-    values: dict[fx.Node, Any] = {}
+    inputs = body.graph.find_nodes(op="placeholder")
+    values: dict[fx.Node, Any] = dict(zip(inputs, operands, strict=False))
     for node in body.graph.nodes:
-        match node.op:
-            case "placeholder":
-                values[node] = next(remaining)
-            case "output":
-                return fx.map_arg(node.args[0], values.__getitem__)
-            case "get_attr":
-                attribute = attribute_of(body, node)
-                values[node] = (
-                    arithmetic.hold(attribute.detach())
-                    if isinstance(attribute, torch.Tensor)
-                    else attribute
-                )
-            case _:
-                args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
-                values[node] = arithmetic.call(node, args, kwargs)
-    return None
+        if node.op == "get_attr":
+            values[node] = _constant(body, node, arithmetic)
+        elif node.op not in ("placeholder", "output"):
+            values[node] = arithmetic.call(node, *_arguments(node, values))
+    return _returned(body.graph, values)
+
+
+def _constant(owner: torch.nn.Module, node: fx.Node, arithmetic: Arithmetic) -> object:
+    attribute = attribute_of(owner, node)
+    is_tensor = isinstance(attribute, torch.Tensor)
+    return arithmetic.hold(attribute.detach()) if is_tensor else attribute
+
+
+def _arguments(node: fx.Node, values: Mapping[fx.Node, Any]) -> Any:
+    """A call's positional and named arguments."""
+    return fx.map_arg((node.args, node.kwargs), values.__getitem__)
+
+
+def _returned(graph: fx.Graph, values: Mapping[fx.Node, Any]) -> Any:
+    return fx.map_arg(graph.output_node().args[0], values.__getitem__)
 
 
 def wide(accumulation: Accumulation | None = None) -> Wide:

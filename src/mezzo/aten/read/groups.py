@@ -81,7 +81,8 @@ def _is_heavy(node: fx.Node, facts: Facts) -> bool:
     return row is not None and row.cost in HEAVY
 
 
-def _is_view(node: fx.Node) -> bool:
+def is_view(node: fx.Node) -> bool:
+    """Whether a call returns a view."""
     return isinstance(node.target, OpOverload) and node.target.is_view
 
 
@@ -93,7 +94,7 @@ def _settle(pieces: list[fx.Node], facts: Facts) -> Iterator[list[fx.Node]]:
     calls = [piece for piece in pieces if piece.target is not getitem]
     original = composite_of(pieces)
     is_composite = len(calls) > 1 and all(str(call.target) != str(original) for call in calls)
-    is_composite = is_composite and not all(_is_view(call) for call in calls)
+    is_composite = is_composite and not all(map(is_view, calls))
     if is_composite and facts(*dialect_and_op(original, facts)) is not None:
         yield pieces
         return

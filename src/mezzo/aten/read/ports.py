@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import fx
 
-from mezzo.aten.program import FROM_DTYPE, TORCH_DTYPES, tensor_of
+from mezzo.aten.program import FROM_DTYPE, TORCH_DTYPES, torch_dtype_of
 from mezzo.aten.read.arguments import CallOperand, operands_of
 from mezzo.aten.read.retype import as_dtype, dtypes_of, run_fake
 from mezzo.aten.read.special import lacks_kernel, stays
@@ -48,7 +48,7 @@ class Prober:
         is_known = is_known and not lacks_kernel(node)
         input_roles = tuple(_role(node, operand) for operand in operands)
         dtypes = tuple(
-            None if operand.node is None else _dtype(operand.node) for operand in operands
+            None if operand.node is None else torch_dtype_of(operand.node) for operand in operands
         )
         key = (
             self._low,
@@ -65,8 +65,8 @@ class Prober:
 
     def ports_of_composite(self, operands: Sequence[fx.Node], results: Sequence[fx.Node]) -> Typed:
         """The ports of a composite, whose pieces compute in FP32 for any input and output types."""
-        input_roles = tuple(role_of(_dtype(operand)) for operand in operands)
-        output_roles = tuple(role_of(_dtype(result)) for result in results)
+        input_roles = tuple(role_of(torch_dtype_of(operand)) for operand in operands)
+        output_roles = tuple(role_of(torch_dtype_of(result)) for result in results)
         follows = Role.GROUP in input_roles and Role.GROUP in output_roles
         if not follows:
             return Typed(_fixed(input_roles), _fixed(output_roles), None, False)
@@ -152,13 +152,8 @@ class Prober:
 def _role(node: fx.Node, operand: CallOperand) -> Role:
     if operand.node is None:
         return Role.GROUP  # a scalar takes the type of the tensor operands
-    role = role_of(_dtype(operand.node))
+    role = role_of(torch_dtype_of(operand.node))
     return Role.FIXED if role is Role.GROUP and stays(node, operand.argument) else role
-
-
-def _dtype(node: fx.Node) -> torch.dtype | None:
-    tensor = tensor_of(node)
-    return None if tensor is None else tensor.dtype
 
 
 def _fixed(roles: Sequence[Role]) -> tuple[Role, ...]:

@@ -17,6 +17,7 @@ from mezzo.aten.program import (
     attribute_of,
     dtype_of,
     tensor_of,
+    torch_dtype_of,
 )
 from mezzo.aten.read.arguments import CallOperand, operands_for_rules, operands_of, plain_arguments
 from mezzo.aten.read.attributes import attributes_of, number_filled_in
@@ -96,7 +97,7 @@ class _Reader:
         self.value_of: dict[fx.Node, int] = {}
         self.shapes: dict[int, tuple[int | None, ...]] = {}
         self.taken: Counter[str] = Counter()
-        self.ends: dict[object, Signature] = {}
+        self.ends: dict[object, Signature] = {}  # of inputs, outputs and constants
         self.facts: Facts = facts_of
 
     def read(self) -> TorchReading:
@@ -177,20 +178,21 @@ class _Reader:
         self.held[number] = weight
 
     def _end(self, op: str, node: fx.Node, *, is_made: bool) -> Signature:
-        """The signature of an input, an output or a weight, cached by role and dtype."""
-        dtype = dtype_of(node)
-        key = op, dtype
+        """The signature of an input, an output or a weight."""
+        is_high = dtype_of(node) is HIGH
+        return self._port(op, role_of(torch_dtype_of(node)), is_high=is_high, is_made=is_made)
+
+    def _port(self, op: str, role: Role, *, is_high: bool, is_made: bool) -> Signature:
+        key = op, role, is_high
         if key not in self.ends:
-            tensor = tensor_of(node)
-            roles = (Role.ANY if tensor is None else role_of(tensor.dtype),)
             self.ends[key] = Signature(
                 dialect="",
                 op=op,
                 version=1,
-                inputs=() if is_made else roles,
-                outputs=roles if is_made else (),
-                dtype=dtype if dtype is HIGH else None,
-                legal=frozenset({HIGH, self.low}) if dtype is HIGH else frozenset(),
+                inputs=() if is_made else (role,),
+                outputs=(role,) if is_made else (),
+                dtype=HIGH if is_high else None,
+                legal=frozenset({HIGH, self.low}) if is_high else frozenset(),
             )
         return self.ends[key]
 
@@ -298,8 +300,8 @@ class _Reader:
         """Record a Python scalar among a call's arguments as a constant node."""
         assert operand.number is not None, "asked of numbers"
         number = len(self.values)
-        dtype = HIGH if typed.dtype is HIGH else None
-        signature = self._scalar(dtype)
+        is_high = typed.dtype is HIGH
+        signature = self._port("const", Role.GROUP, is_high=is_high, is_made=True)
         node = Node(
             len(self.nodes),
             f"number {operand.argument} of {name}",
@@ -310,6 +312,7 @@ class _Reader:
             (number,),
             {},
         )
+        dtype = signature.dtype
         self.values.append(Value(f"{name}.{operand.argument}", dtype, node.id, 0, 1, True))
         self.shapes[number] = ()
         self.numbers[number] = operand.number
@@ -318,21 +321,6 @@ class _Reader:
         self.nodes.append(node)
         self.calls.append(())
         self.operands.append(())
-
-    def _scalar(self, dtype: DType | None) -> Signature:
-        key = "number", dtype
-        if key not in self.ends:
-            legal = frozenset() if dtype is None else frozenset({HIGH, self.low})
-            self.ends[key] = Signature(
-                dialect="",
-                op="const",
-                version=1,
-                inputs=(),
-                outputs=(Role.GROUP,),
-                dtype=dtype,
-                legal=legal,
-            )
-        return self.ends[key]
 
     def _under(self, calls: Sequence[fx.Node], op: str) -> str:
         module = module_of(calls[0])

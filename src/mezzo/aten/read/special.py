@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-import torch
 from torch import fx
 
-from mezzo.aten.program import packet_of
+from mezzo.aten.program import packet_of, tensor_of
 
 _FOR_CPU = "_scaled_dot_product_flash_attention_for_cpu"
 _BACKWARD_FOR_CPU = "_scaled_dot_product_flash_attention_for_cpu_backward"
@@ -60,5 +59,5 @@ def stays(node: fx.Node, argument: str) -> bool:
 
 
 def _is_on_cpu(node: fx.Node) -> bool:
-    values = [operand.meta.get("val") for operand in node.all_input_nodes]
-    return all(value.device.type == "cpu" for value in values if isinstance(value, torch.Tensor))
+    tensors = map(tensor_of, node.all_input_nodes)
+    return all(tensor.device.type == "cpu" for tensor in tensors if tensor is not None)

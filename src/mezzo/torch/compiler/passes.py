@@ -67,6 +67,7 @@ class PlanningPass(CustomGraphPass):
     ) -> None:
         self.edited, self.options, self.digest, self.before = edited, options, digest, before
         self.controls = Controls() if controls is None else controls
+        self.low, self.device = FROM_DTYPE[options.planning.low], device_of(edited.inputs)
         self.kept: Kept | None = None
         self.is_joint = False
         self.plan: Plan | None = None
@@ -88,9 +89,9 @@ class PlanningPass(CustomGraphPass):
             user_pass.uuid() if isinstance(user_pass, CustomGraphPass) else None
             for user_pass in self.before
         ]
-        return (
-            None if None in user_keys else (self.digest, *user_keys) if user_keys else self.digest
-        )
+        if None in user_keys:
+            return None
+        return (self.digest, *user_keys) if user_keys else self.digest
 
     def __call__(self, graph: fx.Graph) -> None:
         for user_pass in self.before:
@@ -100,57 +101,17 @@ class PlanningPass(CustomGraphPass):
     def _plan(self, graph: fx.Graph) -> None:
         inputs = graph.find_nodes(op="placeholder")
         descriptors = {node: node.meta.get("desc") for node in inputs}
-        if any(descriptor is None for descriptor in descriptors.values()):
+        if None in descriptors.values():
             return  # a subgraph: it is planned together with its parent, which follows
-        written = {node.args[0] for node in graph.nodes if node.target is COPY}
-        weights, names = self._told(descriptors, written)
-        owner = graph.owning_module
-        assert owner is not None, "a compiler's graph is of a module"
-        program = Program(
-            graph=graph,
-            owner=owner,
-            weights=weights,
-            names=names,
-            name="the graph of torch.compile",
-        )
-        self.is_joint = any(
-            isinstance(descriptor, TangentAOTInput) for descriptor in descriptors.values()
-        )
+        program = self._program(graph, descriptors)
+        weights = program.weights
+        self.is_joint = any(isinstance(about, TangentAOTInput) for about in descriptors.values())
         if self.is_joint:
             program = as_joint(program)
-        graphs: list[RewrittenGraph] = []
-        try:
-            with without_modes(), torch.no_grad():  # reads the values of weights
-                planned = self.rewritten(program)
-                self.plan, self.unmatched, self.sketch = (
-                    planned.plan,
-                    planned.unmatched,
-                    sketch(planned),
-                )
-                self.idle = find_idle(planned, self.options.planning.policy.name)
-                self.bodies = plan_bodies(program, self.options)
-                graphs = [
-                    planned,
-                    *(body.planned for body in self.bodies if body.planned is not None),
-                ]
-                write_as_kept(owner, {body.path for body in self.bodies})
-                self.handed_on = self._hand_on_sums(graphs)
-        except MezzoError as error:
-            self.note = str(error)
-            # Errors raised here would be wrapped; the user's own errors are raised at the call.
-            self.fault = (
-                error
-                if isinstance(error, InputError) and not isinstance(error, ModelError)
-                else None
-            )
-        low = FROM_DTYPE[self.options.planning.low]
-        tile = (
-            tile_for(self.controls, low, device_of(self.edited.inputs))
-            if self.plan is not None
-            else None
-        )
+        graphs = self._rewrite_all(program)
+        tile = None if self.plan is None else tile_for(self.controls, self.low, self.device)
         if tile is not None:
-            self.native_sums = sum_in_tiles(owner, low, tile)
+            self.native_sums = sum_in_tiles(program.owner, self.low, tile)
         with without_modes(), torch.no_grad():
             self.as_products = tuple(
                 node for graph_plan in graphs for node in write_as_products(graph_plan)
@@ -159,24 +120,52 @@ class PlanningPass(CustomGraphPass):
         apart = 0
         if self.is_joint:
             if graphs:
-                round_once(graphs[0], low)
+                round_once(graphs[0], self.low)
             give_gradients(graph, self._gradient_formats(descriptors))
-            apart = convert_apart(graph, device_of(self.edited.inputs))
-            copies = {
-                node.name for node, descriptor in descriptors.items() if self._is_copy(descriptor)
-            }
-            self.kept = advise_partitioner(graph, {*weights, *copies}, low, self.controls.memory)
-        self.casts = (
-            apart + casts_in(graph) - (casts_of_constants(graph) if inductor_config.freezing else 0)
+            apart = convert_apart(graph, self.device)
+            copies = {node.name for node, about in descriptors.items() if self._is_copy(about)}
+            kept = {*weights, *copies}
+            self.kept = advise_partitioner(graph, kept, self.low, self.controls.memory)
+        folded = casts_of_constants(graph) if inductor_config.freezing else 0
+        self.casts = apart + casts_in(graph) - folded
+
+    def _program(self, graph: fx.Graph, descriptors: Mapping[fx.Node, object]) -> Program:
+        written = {node.args[0] for node in graph.nodes if node.target is COPY}
+        weights, names = self._told(descriptors, written)
+        assert graph.owning_module is not None, "a compiler's graph is of a module"
+        return Program(
+            graph=graph,
+            owner=graph.owning_module,
+            weights=weights,
+            names=names,
+            name="the graph of torch.compile",
         )
-        body_unmatched = [
-            body.planned.unmatched for body in self.bodies if body.planned is not None
-        ]
-        self.unmatched = {
-            key: message
-            for key, message in self.unmatched.items()
-            if all(key in patterns for patterns in body_unmatched)
-        }
+
+    def _rewrite_all(self, program: Program) -> list[RewrittenGraph]:
+        """Plan and edit the graph and its subgraphs; none if that fails, which is noted."""
+        graphs: list[RewrittenGraph] = []
+        try:
+            with without_modes(), torch.no_grad():  # reads the values of weights
+                planned = self.rewritten(program)
+                self.plan, self.sketch = planned.plan, sketch(planned)
+                self.unmatched = planned.unmatched
+                self.idle = find_idle(planned, self.options.planning.policy.name)
+                self.bodies = plan_bodies(program, self.options)
+                bodies = [body.planned for body in self.bodies if body.planned is not None]
+                graphs = [planned, *bodies]
+                self.unmatched = {
+                    key: message
+                    for key, message in planned.unmatched.items()
+                    if all(key in body.unmatched for body in bodies)
+                }
+                write_as_kept(program.owner, {body.path for body in self.bodies})
+                self.handed_on = self._hand_on_sums(graphs)
+        except MezzoError as error:
+            self.note = str(error)
+            # Errors raised here would be wrapped; the user's own errors are raised at the call.
+            if isinstance(error, InputError) and not isinstance(error, ModelError):
+                self.fault = error
+        return graphs
 
     def rewritten(self, program: Program) -> RewrittenGraph:
         """Plan and edit a graph. Raises MezzoError: it stays unchanged."""
@@ -184,14 +173,13 @@ class PlanningPass(CustomGraphPass):
 
     def _hand_on_sums(self, graphs: Sequence[RewrittenGraph]) -> tuple[HandedOn, ...]:
         """Make matmuls with planned FP32 outputs output their accumulator, if supported."""
-        low = FROM_DTYPE[self.options.planning.low]
-        way = way_for(self.controls, low, device_of(self.edited.inputs))
+        way = way_for(self.controls, self.low, self.device)
         if way is None:
             return ()
         return tuple(
             product
             for planned in graphs
-            for product in hand_on_sums(planned, low, way, self.controls)
+            for product in hand_on_sums(planned, self.low, way, self.controls)
         )
 
     def _gradient_formats(self, descriptors: Mapping[fx.Node, object]) -> Mapping[str, torch.dtype]:
@@ -267,7 +255,7 @@ class PlanningPass(CustomGraphPass):
         """Make matmuls read packed weights, and fuse the epilogues that oneDNN supports."""
         packed = pack(graph, {low: slot for low, slot in slots.items() if low.users}, wide)
         if self.edited.packs and inductor_config.freezing:
-            pack_constants(graph, FROM_DTYPE[self.options.planning.low])
+            pack_constants(graph, self.low)
         add_sums(graph)
         fuse(graph)
         return packed

@@ -15,7 +15,7 @@ from torch import fx
 
 from mezzo.aten.lab.arithmetic import AsTyped
 from mezzo.aten.lab.runner import AtenRunner, in_float64, wide
-from mezzo.aten.program import Program, tensor_of
+from mezzo.aten.program import Program, is_float
 from mezzo.aten.read.retype import COPY
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, SourceLine
@@ -157,21 +157,16 @@ def _spots(planned: RewrittenGraph) -> Iterator[tuple[str, Spot]]:
         ):
             continue
         outputs = [holders[value] for value in node.outputs if value is not None]
-        last = next(
-            (output for output in reversed(outputs) if output is not None and _is_float(output)),
-            None,
-        )
-        if last is not None:
-            yield (
-                last.name,
-                Spot(
-                    module=graph.modules.get(node.id, ""),
-                    node=node.name,
-                    op=node.op,
-                    dtype=str(planned_node.precision.compute),
-                    line=graph.lines.get(node.id),
-                ),
+        floats = [output.name for output in outputs if output is not None and is_float(output)]
+        if floats:
+            spot = Spot(
+                module=graph.modules.get(node.id, ""),
+                node=node.name,
+                op=node.op,
+                dtype=str(planned_node.precision.compute),
+                line=graph.lines.get(node.id),
             )
+            yield floats[-1], spot
 
 
 def _fed(graph: Graph) -> set[int]:
@@ -182,11 +177,6 @@ def _fed(graph: Graph) -> set[int]:
         if node.kind is Kind.INPUT or not dependent.isdisjoint(producers):
             dependent.add(node.id)
     return dependent
-
-
-def _is_float(node: fx.Node) -> bool:
-    tensor = tensor_of(node)
-    return tensor is not None and tensor.dtype.is_floating_point
 
 
 def _compute(

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
+from mezzo.aten.program import tensor_of
 from mezzo.aten.read.retype import CAST, is_cast
 from mezzo.torch.onednn.epilogues import widened
 from mezzo.torch.onednn.kernels import CONVOLUTION, CONVOLUTION_ADD, NOTHING, After
@@ -97,10 +98,6 @@ def _low_other(product: fx.Node, total: fx.Node, start: fx.Node) -> fx.Node | No
     if len(others) != 1 or not isinstance(others[0], fx.Node):
         return None
     low = others[0].all_input_nodes[0] if is_cast(others[0], torch.float32) else others[0]
-    addend, output, summed = low.meta.get("val"), product.meta["val"], total.meta["val"]
-    is_same = (
-        isinstance(addend, torch.Tensor)
-        and addend.dtype is output.dtype
-        and addend.shape == output.shape
-    )
+    addend, output, summed = tensor_of(low), product.meta["val"], total.meta["val"]
+    is_same = addend is not None and addend.dtype is output.dtype and addend.shape == output.shape
     return low if is_same and summed.stride() == output.stride() else None

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from mezzo.aten.program import torch_dtype_of
+from mezzo.aten.read.groups import is_view
 from mezzo.aten.read.retype import CAST, is_cast, is_laid_out_alike
 from mezzo.formats.dtypes import HIGH
 from mezzo.tables.policy import Category
@@ -21,7 +23,7 @@ from mezzo.torch.compiler.rewriting import RewrittenGraph
 from mezzo.torch.operators import define
 from mezzo.torch.torch_internals import inductor_config
 from mezzo.torch.train.joint import backward_of
-from mezzo.torch.train.rematerialization import is_product, is_view, readers
+from mezzo.torch.train.rematerialization import is_product, readers
 
 _SUM: Any = torch.ops.aten.sum.dim_IntList
 
@@ -88,8 +90,7 @@ def round_once(planned: RewrittenGraph, low: torch.dtype) -> None:
 
 def _is_made_in_fp32(node: fx.Node) -> bool:
     """Whether a call produces a new FP32 tensor, not a view."""
-    value = node.meta.get("val")
-    is_wide = isinstance(value, torch.Tensor) and value.dtype is torch.float32
+    is_wide = torch_dtype_of(node) is torch.float32
     return is_wide and node.op == "call_function" and not is_view(node)
 
 

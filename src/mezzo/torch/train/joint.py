@@ -1,6 +1,6 @@
 """Joint forward and backward graphs, which Inductor partitions after the plan is applied."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,10 +9,11 @@ from torch import fx
 from torch.utils.checkpoint import CheckpointPolicy
 
 from mezzo.aten.program import Program
-from mezzo.aten.read.origins import inherited
-from mezzo.aten.read.retype import CAST, COPY, as_dtype, fake_mode_of
+from mezzo.aten.read.groups import is_view
+from mezzo.aten.read.retype import CAST, COPY
+from mezzo.torch.compiler.building import CallInserter
 from mezzo.torch.torch_internals import GradAOTOutput, InputMutationAOTOutput, TangentAOTInput
-from mezzo.torch.train.rematerialization import Kept, decide, is_view, keep_least, readers
+from mezzo.torch.train.rematerialization import Kept, decide, keep_least, readers
 
 
 def as_joint(program: Program) -> Program:
@@ -44,11 +45,8 @@ def give_gradients(graph: fx.Graph, formats: Mapping[str, torch.dtype]) -> None:
     final conversion from that dtype is removed.
     """
     end = graph.output_node()
-    inputs = _inputs(graph)
     returned: Any = list(end.args[0])
-    mode = fake_mode_of(graph)
-    for index, descriptor in enumerate(_about_results(graph)):
-        source = inputs.get(descriptor.grad_of) if isinstance(descriptor, GradAOTOutput) else None
+    for index, source in enumerate(_gradient_sources(graph)):
         gradient = returned[index]
         if source is None or not isinstance(gradient, fx.Node) or source.name not in formats:
             continue
@@ -61,12 +59,8 @@ def give_gradients(graph: fx.Graph, formats: Mapping[str, torch.dtype]) -> None:
             and dtype is not torch.float32
         ):
             with graph.inserting_before(end):
-                returned[index] = graph.call_function(CAST, (gradient, dtype))
-            returned[index].meta = {
-                **inherited(gradient),
-                "val": as_dtype(mode, value, dtype),
-                "partitioner_tag": "is_backward",
-            }
+                returned[index] = CallInserter(graph, gradient).call(CAST, gradient, dtype)
+            returned[index].meta["partitioner_tag"] = "is_backward"
     end.args = (tuple(returned),)
     graph.eliminate_dead_code()
 
@@ -92,14 +86,10 @@ def _returned(graph: fx.Graph, names: Mapping[str, str]) -> tuple[str, ...]:
 
     `names` are the inputs' names, by placeholder name.
     """
-    inputs = _inputs(graph)
-    returned = []
-    for index, descriptor in enumerate(_about_results(graph)):
-        source = inputs.get(descriptor.grad_of) if isinstance(descriptor, GradAOTOutput) else None
-        returned.append(
-            str(index) if source is None else f"gradient of {names.get(source.name, source.name)}"
-        )
-    return tuple(returned)
+    return tuple(
+        str(index) if source is None else f"gradient of {names.get(source.name, source.name)}"
+        for index, source in enumerate(_gradient_sources(graph))
+    )
 
 
 def _compute_once(graph: fx.Graph) -> None:
@@ -123,6 +113,13 @@ def _compute_once(graph: fx.Graph) -> None:
 def _inputs(graph: fx.Graph) -> dict[object, fx.Node]:
     """The inputs of a graph, by AOTAutograd's descriptors."""
     return {node.meta["desc"]: node for node in graph.find_nodes(op="placeholder")}
+
+
+def _gradient_sources(graph: fx.Graph) -> Iterator[fx.Node | None]:
+    """The input that each output is the gradient of; None for other outputs."""
+    inputs = _inputs(graph)
+    for descriptor in _about_results(graph):
+        yield inputs.get(descriptor.grad_of) if isinstance(descriptor, GradAOTOutput) else None
 
 
 def _about_results(graph: fx.Graph) -> Sequence[object]:

@@ -25,13 +25,13 @@ from torch import fx
 from torch.utils.checkpoint import CheckpointPolicy
 
 from mezzo.aten.program import tensor_of
-from mezzo.aten.read.groups import dialect_and_op
-from mezzo.aten.read.origins import inherited
+from mezzo.aten.read.groups import dialect_and_op, is_view
 from mezzo.aten.read.read import count_elements, facts_of
-from mezzo.aten.read.retype import CAST, COPY, as_dtype, fake_mode_of
+from mezzo.aten.read.retype import CAST, COPY, is_cast
 from mezzo.aten.torch_internals import OpOverload, schema_of
 from mezzo.ir.maxflow import SINK, SOURCE, farthest_cut
 from mezzo.tables.facts import HEAVY, Risk
+from mezzo.torch.compiler.building import CallInserter
 
 _NEVER = 1 << 40  # an infinite price in bytes
 _FUSED = 8  # fused recomputation costs 1/8 of moving the bytes
@@ -174,10 +174,8 @@ class _Problem:
     def _may_be_low(self, node: fx.Node) -> bool:
         """Whether the backward may use a rounded value: FP32, computed, and not a single number."""
         tensor = tensor_of(node)
-        is_wide = (
-            tensor is not None and tensor.dtype is torch.float32 and node.op == "call_function"
-        )
-        return is_wide and tensor is not None and tensor.numel() > 1 and self._is_read_late(node)
+        is_wide = tensor is not None and tensor.dtype is torch.float32 and tensor.numel() > 1
+        return is_wide and node.op == "call_function" and self._is_read_late(node)
 
     def _has_low(self, node: fx.Node) -> bool:
         """Whether the backward uses the value's low-precision form anyway."""
@@ -247,18 +245,13 @@ def readers(node: fx.Node, is_seen_through: Callable[[fx.Node], bool]) -> Iterat
 
 def _low_form(node: fx.Node, low: torch.dtype) -> fx.Node | None:
     """A value's conversion to the low type, if the graph has one."""
-    return next((user for user in node.users if user.target is CAST and user.args[1] is low), None)
+    return next((user for user in node.users if is_cast(user, low)), None)
 
 
 def is_product(node: fx.Node) -> bool:
     """Whether a call is a heavy operator: a matmul, convolution, attention or the like."""
     row = facts_of(*dialect_and_op(node.target, facts_of)) if node.op == "call_function" else None
     return row is not None and row.cost in HEAVY
-
-
-def is_view(node: fx.Node) -> bool:
-    """Whether a call returns a view."""
-    return isinstance(node.target, OpOverload) and node.target.is_view
 
 
 def decide(node: fx.Node, policy: CheckpointPolicy) -> None:
@@ -271,24 +264,15 @@ def _read_low(
     graph: fx.Graph, node: fx.Node, low: torch.dtype, backward_nodes: Collection[fx.Node]
 ) -> None:
     """Make the backward read a value's low-precision form, converted back to FP32."""
-    mode = fake_mode_of(graph)
-    value = node.meta["val"]
+    build = CallInserter(graph, node)
     rounded = _low_form(node, low)
     if rounded is None:
         with graph.inserting_after(node):
-            rounded = graph.call_function(CAST, (node, low))
-        rounded.meta = {
-            **inherited(node),
-            "val": as_dtype(mode, value, low),
-            "partitioner_tag": "is_forward",
-        }
+            rounded = build.call(CAST, node, low)
+        rounded.meta["partitioner_tag"] = "is_forward"
     decide(rounded, CheckpointPolicy.MUST_SAVE)
     with graph.inserting_after(rounded):
-        wide = graph.call_function(CAST, (rounded, torch.float32))
-    wide.meta = {
-        **inherited(node),
-        "val": as_dtype(mode, value, torch.float32),
-        "partitioner_tag": "is_forward",
-    }
+        wide = build.call(CAST, rounded, torch.float32)
+    wide.meta["partitioner_tag"] = "is_forward"
     decide(wide, CheckpointPolicy.MUST_RECOMPUTE)
     node.replace_all_uses_with(wide, delete_user_cb=lambda user: user in backward_nodes)

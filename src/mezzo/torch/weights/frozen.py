@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
+from mezzo.aten.program import tensor_of
 from mezzo.aten.read.retype import CAST, is_cast
 from mezzo.torch.compiler.building import CallInserter
 from mezzo.torch.onednn.epilogues import retraced, widened
@@ -83,13 +84,10 @@ def _constants(graph: fx.Graph) -> Iterator[fx.Node]:
     }
     inputs = graph.find_nodes(op="placeholder")
     for place, node in enumerate(inputs[: len(context.params_flat_unwrap_subclasses)]):
-        value = node.meta["val"]
-        is_fp32_on_cpu = (
-            isinstance(value, torch.Tensor)
-            and value.dtype is torch.float32
-            and value.device.type == "cpu"
-        )
-        if place not in excluded and is_fp32_on_cpu:
+        value = tensor_of(node)
+        if place in excluded or value is None:
+            continue
+        if value.dtype is torch.float32 and value.device.type == "cpu":
             yield node
 
 
@@ -98,11 +96,7 @@ def _made_of(graph: fx.Graph, constants: set[fx.Node]) -> set[fx.Node]:
     dependents = set(constants)
     for node in graph.nodes:
         operands = node.all_input_nodes
-        if (
-            node.op == "call_function"
-            and operands
-            and all(operand in dependents for operand in operands)
-        ):
+        if node.op == "call_function" and operands and dependents.issuperset(operands):
             dependents.add(node)
     return dependents
 
@@ -191,13 +185,10 @@ def _is_of_channels(product: fx.Node, start: fx.Node, other: Any, constants: set
     """Whether an operand is a number, or a constant with one value or one per channel."""
     if not isinstance(other, fx.Node):
         return isinstance(other, int | float)
-    value, rank = other.meta.get("val"), start.meta["val"].dim()
-    if (
-        other not in constants
-        or not isinstance(value, torch.Tensor)
-        or value.dtype is not torch.float32
-        or value.dim() > rank
-    ):
+    if other not in constants:
+        return False
+    value, rank = tensor_of(other), start.meta["val"].dim()
+    if value is None or value.dtype is not torch.float32 or value.dim() > rank:
         return False
     sizes: Sequence[Any] = [1] * (rank - value.dim()) + list(value.shape)
     axis = 1 if product.target is CONVOLUTION else rank - 1

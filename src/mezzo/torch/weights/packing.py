@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
+from mezzo.aten.program import tensor_of
 from mezzo.torch.onednn.kernels import CONVOLUTION, LINEAR, NOTHING, layout_of
 from mezzo.torch.weights.weight_layouts import HEIGHT, UNSQUEEZE, Packed, PackedFilter, PackedMatrix
 
@@ -180,17 +181,14 @@ def _convolution(call: fx.Node, weight: fx.Node) -> _Product | None:
 
 
 def _is_low(node: Any, dtype: torch.dtype) -> bool:
-    value = node.meta.get("val") if isinstance(node, fx.Node) else None
-    return isinstance(value, torch.Tensor) and value.dtype is dtype and value.numel() != 0
+    value = tensor_of(node) if isinstance(node, fx.Node) else None
+    return value is not None and value.dtype is dtype and value.numel() != 0
 
 
 def _is_bias(node: Any, features: int, dtype: torch.dtype) -> bool:
     if node is None:
         return True
-    value = node.meta.get("val") if isinstance(node, fx.Node) else None
-    return (
-        isinstance(value, torch.Tensor)
-        and value.dtype in (dtype, torch.float32)
-        and value.dim() == 1
-        and value.shape[0] == features
-    )
+    value = tensor_of(node) if isinstance(node, fx.Node) else None
+    if value is None or value.dtype not in (dtype, torch.float32):
+        return False
+    return tuple(value.shape) == (features,)

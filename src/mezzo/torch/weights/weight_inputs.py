@@ -67,7 +67,7 @@ def with_candidates(
     placeholders = module.graph.find_nodes(op="placeholder")
     for node in placeholders:
         copies[node]._dynamo_source = node._dynamo_source
-    names = {place: name_of(module, node) for place, node in enumerate(placeholders)}
+    names = _names_of(module)
     unsharded = [
         None if _is_sharded(node) else value
         for node, value in zip(placeholders, inputs, strict=True)
@@ -89,9 +89,7 @@ def with_candidates(
 
 def without_candidates(module: fx.GraphModule, inputs: Sequence[object]) -> Edited:
     """Dynamo's graph unchanged, with weights cast at every call."""
-    places = enumerate(module.graph.find_nodes(op="placeholder"))
-    names = {place: name_of(module, node) for place, node in places}
-    return Edited(module=module, inputs=inputs, candidates=(), names=names, packs=False)
+    return Edited(module=module, inputs=inputs, candidates=(), names=_names_of(module), packs=False)
 
 
 def device_of(inputs: Sequence[object]) -> str:
@@ -192,6 +190,12 @@ def _slot_fake(mode: FakeTensorMode, dtype: torch.dtype) -> torch.Tensor:
     """The fake of a packed weight: empty, as it has no readable strides."""
     with mode:
         return torch.empty(0, dtype=dtype)
+
+
+def _names_of(module: fx.GraphModule) -> dict[int, str]:
+    """The names of a graph's inputs, by position."""
+    inputs = module.graph.find_nodes(op="placeholder")
+    return {place: name_of(module, node) for place, node in enumerate(inputs)}
 
 
 def name_of(module: fx.GraphModule, node: fx.Node) -> str:

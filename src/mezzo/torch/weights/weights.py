@@ -97,7 +97,7 @@ class Shadow:
     def size_bytes(self) -> int:
         """The size of the copy in bytes; 0 if there is none."""
         state = self.state
-        return 0 if state is None else state.low.numel() * state.low.element_size()
+        return 0 if state is None else state.low.nbytes
 
 
 class Shadows:

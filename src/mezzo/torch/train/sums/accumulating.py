@@ -9,14 +9,12 @@ import torch
 from torch import fx
 
 from mezzo.aten.marks import marks_in
-from mezzo.aten.program import packet_of, tensor_of
-from mezzo.aten.read.groups import dialect_and_op
-from mezzo.aten.read.read import facts_of
-from mezzo.tables.facts import HEAVY
+from mezzo.aten.program import packet_of, torch_dtype_of
 from mezzo.torch.compiler.building import CallInserter
 from mezzo.torch.onednn.kernels import is_laid_out_last
 from mezzo.torch.torch_internals import without_modes
 from mezzo.torch.train.controls import Controls
+from mezzo.torch.train.rematerialization import is_product
 from mezzo.torch.train.sums.tiles import CONVOLUTION, CONVOLUTION_INPUT, CONVOLUTION_WEIGHT, PRODUCT
 
 _ATEN: Any = torch.ops.aten
@@ -58,7 +56,7 @@ def sum_in_tiles(owner: fx.GraphModule, low: torch.dtype, tile: int) -> tuple[st
         if marked.mark is not None and marked.mark.dtype is None
     }
     for node in {marked.node: None for marked in marks_in(owner)}:
-        if node.op != "call_function" or node in exempt or not _is_low_product(node, low):
+        if node in exempt or not _is_low_product(node, low):
             continue
         write = _WRITERS.get(node.target)
         with node.graph.inserting_before(node):
@@ -77,13 +75,8 @@ def sum_in_tiles(owner: fx.GraphModule, low: torch.dtype, tile: int) -> tuple[st
 
 
 def _is_low_product(node: fx.Node, low: torch.dtype) -> bool:
-    row = facts_of(*dialect_and_op(node.target, facts_of))
-    operands = (tensor_of(operand) for operand in node.all_input_nodes)
-    return (
-        row is not None
-        and row.cost in HEAVY
-        and any(tensor is not None and tensor.dtype is low for tensor in operands)
-    )
+    reads_low = any(torch_dtype_of(operand) is low for operand in node.all_input_nodes)
+    return reads_low and is_product(node)
 
 
 def _write_product(build: CallInserter, node: fx.Node, tile: int) -> Mapping[fx.Node, fx.Node]:
@@ -109,7 +102,7 @@ def _write_convolution(
     sizes = (stride, padding, dilation, groups, is_laid_out_last(node.meta["val"]), tile)
     result = build.call(CONVOLUTION, x, weight, *sizes)
     if isinstance(bias, fx.Node):
-        shape = [1, -1, *[1] * len(_sizes(stride))]
+        shape = [1, -1, *[1] * len(stride)]
         result = build.call(_ATEN.add.Tensor, result, build.call(_ATEN.view.default, bias, shape))
     return {node: result}
 
@@ -118,22 +111,18 @@ def _write_backward(
     build: CallInserter, node: fx.Node, tile: int
 ) -> Mapping[fx.Node, fx.Node] | None:
     gradient, x, weight, _, stride, padding, dilation, is_transposed, _, groups, _ = node.args
-    if is_transposed or len(_sizes(stride)) + 2 not in _DIMENSIONS:
+    if is_transposed or len(stride) + 2 not in _DIMENSIONS:
         return None
     operands = (gradient, x, weight, stride, padding, dilation, groups)
     gradients: dict[fx.Node, fx.Node] = {}
     for user in [user for user in node.users if user.target is getitem]:
         if user.args[1] == 2:
-            axes = [0, *range(2, len(_sizes(stride)) + 2)]
+            axes = [0, *range(2, len(stride) + 2)]
             gradients[user] = build.call(_ATEN.sum.dim_IntList, gradient, axes)
             continue
         target = (CONVOLUTION_INPUT, CONVOLUTION_WEIGHT)[user.args[1]]
         gradients[user] = build.call(target, *operands, is_laid_out_last(user.meta["val"]), tile)
     return gradients
-
-
-def _sizes(sizes: Any) -> list[int]:
-    return list(sizes)
 
 
 _WRITERS: Mapping[object, _Write] = {

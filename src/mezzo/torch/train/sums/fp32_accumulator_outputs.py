@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from mezzo.aten.program import tensor_of
+from mezzo.aten.read.groups import is_view
 from mezzo.aten.read.ports import is_getitem
 from mezzo.aten.read.retype import CAST, is_cast
 from mezzo.aten.torch_internals import without_python_dispatcher
@@ -26,7 +28,7 @@ from mezzo.torch.compiler.rewriting import RewrittenGraph
 from mezzo.torch.onednn.kernels import is_laid_out_last
 from mezzo.torch.torch_internals import without_modes
 from mezzo.torch.train.controls import Controls
-from mezzo.torch.train.rematerialization import is_product, is_view, readers
+from mezzo.torch.train.rematerialization import is_product, readers
 from mezzo.torch.train.sums.exact_products import (
     CONVOLUTION,
     CONVOLUTION_INPUT,
@@ -143,7 +145,7 @@ def _results(call: fx.Node) -> list[fx.Node]:
     """The tensor outputs of a call: itself, or its getitems."""
     has_several = isinstance(call.meta.get("val"), tuple | list)
     nodes = [user for user in call.users if is_getitem(user)] if has_several else [call]
-    return [node for node in nodes if isinstance(node.meta.get("val"), torch.Tensor)]
+    return [node for node in nodes if tensor_of(node) is not None]
 
 
 def _offered(call: fx.Node, way: Way, *, is_emulated: bool) -> Way:
