@@ -106,7 +106,7 @@ def test_gradients_are_fp32_sums_of_rounded_operands(seed: int, low: torch.dtype
         assert float((right.to(low).double() - right).norm()) > 8 * float((own.double() - right).norm()), (
             f"{name}, seed {seed}"
         )
-    assert [(one.node, one.way) for one in _graph(run).handed_on] == [
+    assert [(one.node, one.way) for one in _graph(run).fp32_outputs] == [
         ("convolution", Way.CONVOLVED),
         ("backward/convolution_backward", Way.CONVOLVED),
     ], f"seed {seed}"
@@ -177,7 +177,7 @@ def test_what_is_read_in_fp32_alone_is_handed_on_and_the_rest_stays() -> None:
         "f32[2] = sum.dim_IntList(bf16[2,2,8,8])\n"
         "f32[3,2,3,3] = wide_convolution_weight.default(bf16[2,3,4,4], bf16[2,2,6,6], bf16[3,2,3,3])"
     )
-    assert [(one.node, one.way) for one in told.handed_on] == [
+    assert [(one.node, one.way) for one in told.fp32_outputs] == [
         ("second/convolution", Way.CONVOLVED),
         ("second/backward/convolution_backward", Way.CONVOLVED),
         ("first/backward/convolution_backward", Way.CONVOLVED),
@@ -207,7 +207,7 @@ def test_gradients_that_nobody_reads_in_fp32_are_left_alone_and_not_told() -> No
         "bf16[2,3,4,4], -, - = convolution_backward.default(bf16[2,2,8,8], bf16[2,3,4,4], bf16[3,2,2,2])\n"
         "f32[3,2,3,3] = wide_convolution_weight.default(bf16[2,3,4,4], bf16[2,2,6,6], bf16[3,2,3,3])"
     )
-    assert [one.node for one in told.handed_on] == ["second/convolution", "first/backward/convolution_backward"]
+    assert [one.node for one in told.fp32_outputs] == ["second/convolution", "first/backward/convolution_backward"]
 
 
 def test_where_nobody_asked_for_sums_all_is_rounded_and_that_is_told() -> None:
@@ -221,7 +221,7 @@ def test_where_nobody_asked_for_sums_all_is_rounded_and_that_is_told() -> None:
         "f32[2] = widened.default(bf16[2], bf16[3,2,3,3])\n"
         "f32[3,2,3,3] = widened.default(bf16[3,2,3,3])"
     )
-    assert [(one.node, one.way) for one in told.handed_on] == [
+    assert [(one.node, one.way) for one in told.fp32_outputs] == [
         ("second/convolution", Way.ROUNDED),
         ("second/backward/convolution_backward", Way.ROUNDED),
         ("first/backward/convolution_backward", Way.ROUNDED),
@@ -254,8 +254,8 @@ def test_attention_is_rounded_whatever_is_asked_and_no_option_is_said_to_help(pl
     run = compiled(Attends(), policy=in_fp32, accumulate=accumulate)
     run(torch.randn(1, 4, places, 16).requires_grad_()).sum().backward()
     graph = _graph(run)
-    assert [one.way for one in graph.handed_on] == [Way.LEFT, Way.LEFT]
-    (_, backward) = graph.handed_on
+    assert [one.way for one in graph.fp32_outputs] == [Way.LEFT, Way.LEFT]
+    (_, backward) = graph.fp32_outputs
     told = " ".join(repr(mezzo.torch.explain(run, backward.node)).split())
     assert f"it {Way.LEFT.value}" in told
     assert ("as products of whole sequences" in told) == bool(graph.as_products)
@@ -273,7 +273,7 @@ def test_batches_and_images_may_change_their_sizes(is_last: bool) -> None:
         for own, right in zip(found, wanted, strict=True):
             # Sums in another order: a low operand between them may round to its neighbour, one of many terms.
             assert float((own - right).norm()) <= 2.0**-8 * float(right.norm())
-    assert {one.way for graph in account(run).graphs for one in graph.handed_on} == {Way.CONVOLVED}
+    assert {one.way for graph in account(run).graphs for one in graph.fp32_outputs} == {Way.CONVOLVED}
 
 
 def _trained(run: Any, model: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:

@@ -24,7 +24,7 @@ from mezzo.torch.compiler.settings import read_settings
 from mezzo.torch.onednn.kernels import layout_of
 from mezzo.torch.train.sums import fp32_accumulator_outputs
 from mezzo.torch.train.sums.exact_products import PRODUCT
-from mezzo.torch.train.sums.fp32_accumulator_outputs import Way, hands_on_sums
+from mezzo.torch.train.sums.fp32_accumulator_outputs import Way, has_fp32_outputs
 
 _ATEN: Any = torch.ops.aten
 _PRODUCTS = ("mm", "bmm", "addmm", "baddbmm")
@@ -37,9 +37,9 @@ _ANOTHER_ORDER = 108 / 2 * torch.finfo(torch.float32).eps
 def _anew() -> Iterator[None]:
     torch._dynamo.reset()
     torch.manual_seed(0)
-    hands_on_sums.cache_clear()
+    has_fp32_outputs.cache_clear()
     yield
-    hands_on_sums.cache_clear()
+    has_fp32_outputs.cache_clear()
 
 
 def _products_in_fp32(node: Site) -> tuple[str, str, str] | None:
@@ -77,15 +77,15 @@ def _graph_of(model: nn.Module, *given: torch.Tensor, **options: object) -> tupl
 
 
 def test_a_machine_has_it_where_out_dtype_gives_sums_that_the_format_has_no_number_for() -> None:
-    assert not hands_on_sums(torch.bfloat16, "cpu")  # PyTorch 2.13 has no such kernel for CPUs
-    hands_on_sums.cache_clear()
+    assert not has_fp32_outputs(torch.bfloat16, "cpu")  # PyTorch 2.13 has no such kernel for CPUs
+    has_fp32_outputs.cache_clear()
     with _out_dtype_on_cpus(rounds=True):
-        assert not hands_on_sums(torch.bfloat16, "cpu")
-    hands_on_sums.cache_clear()
+        assert not has_fp32_outputs(torch.bfloat16, "cpu")
+    has_fp32_outputs.cache_clear()
     with _out_dtype_on_cpus():
-        assert hands_on_sums(torch.bfloat16, "cpu")
-        assert hands_on_sums(torch.float16, "cpu")
-    assert hands_on_sums(torch.bfloat16, "cpu")  # asked once
+        assert has_fp32_outputs(torch.bfloat16, "cpu")
+        assert has_fp32_outputs(torch.float16, "cpu")
+    assert has_fp32_outputs(torch.bfloat16, "cpu")  # asked once
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -114,7 +114,7 @@ def test_products_and_their_gradients_are_not_rounded_behind_their_sums() -> Non
     assert model.weight.grad is not None
     assert torch.equal(model.weight.grad, gradient.bfloat16().float().T @ x.bfloat16().float())
     (graph,) = account(run).graphs
-    assert [one.way for one in graph.handed_on] == [Way.EMULATED, Way.EMULATED]
+    assert [one.way for one in graph.fp32_outputs] == [Way.EMULATED, Way.EMULATED]
 
 
 @pytest.mark.parametrize(
@@ -154,14 +154,14 @@ def test_without_being_asked_for_results_are_rounded_as_before_and_that_is_told(
 def test_where_sums_are_asked_to_be_low_there_is_nothing_to_hand_on() -> None:
     with torch.no_grad():
         _, run = _graph_of(driving.Net().eval(), torch.randn(4, 32), policy=_products_in_fp32, accumulate="bf16")
-    assert account(run).graphs[0].handed_on == ()
+    assert account(run).graphs[0].fp32_outputs == ()
 
 
 def test_the_machines_own_products_are_taken_where_it_has_them_and_explain_tells() -> None:
     model, x = driving.Net().eval(), torch.randn(4, 32)
     emulated, _ = _graph_of(model, x, policy=_products_in_fp32, accumulate="fp32")
     torch._dynamo.reset()
-    hands_on_sums.cache_clear()
+    has_fp32_outputs.cache_clear()
     with _out_dtype_on_cpus():
         native, run = _graph_of(model, x, policy=_products_in_fp32)
         with torch.no_grad():
@@ -174,7 +174,7 @@ def test_the_machines_own_products_are_taken_where_it_has_them_and_explain_tells
     assert targets[0] == targets[1]
     assert sum(node.target is _ATEN.mm.dtype for node in native.nodes) == 2
     torch._dynamo.reset()
-    hands_on_sums.cache_clear()
+    has_fp32_outputs.cache_clear()
     with torch.no_grad():
         assert torch.equal(found, compiled(model, policy=_products_in_fp32, accumulate="fp32")(x))
     assert "it hands on its FP32 sums: out_dtype of PyTorch's products, which holds in a test here" in " ".join(
@@ -216,7 +216,7 @@ def test_sums_and_summands_are_scaled_in_fp32(name: str, alpha: float, beta: flo
     summand, one, other = (held.bfloat16().float() for held in given)
     wanted = (one @ other) * alpha
     assert torch.equal(found, wanted if beta == 0 else wanted + summand * beta)
-    assert [one.way for one in account(run).graphs[0].handed_on] == [Way.NATIVE if is_native else Way.EMULATED]
+    assert [one.way for one in account(run).graphs[0].fp32_outputs] == [Way.NATIVE if is_native else Way.EMULATED]
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -238,14 +238,14 @@ def test_convolutions_hand_on_the_fp32_sums_of_rounded_operands(seed: int) -> No
         run = compiled(model, policy=_products_in_fp32, accumulate="fp32")
         found, wanted = run(x), rounded(x.bfloat16().float())
     assert error_of(found, wanted) <= _ANOTHER_ORDER, f"seed {seed}"
-    assert [one.way for one in account(run).graphs[0].handed_on] == [Way.CONVOLVED], f"seed {seed}"
+    assert [one.way for one in account(run).graphs[0].fp32_outputs] == [Way.CONVOLVED], f"seed {seed}"
 
 
 @pytest.mark.parametrize("is_native", [True, False], ids=["products have out_dtype", "nothing has"])
 def test_convolutions_are_rounded_and_told_where_nobody_asked_for_sums(is_native: bool) -> None:
     with _out_dtype_on_cpus() if is_native else nullcontext():
         _, run = _graph_of(nn.Conv2d(3, 8, 3).eval(), torch.randn(1, 3, 8, 8), policy=_products_in_fp32)
-    assert [one.way for one in account(run).graphs[0].handed_on] == [Way.ROUNDED]
+    assert [one.way for one in account(run).graphs[0].fp32_outputs] == [Way.ROUNDED]
     assert "1 product rounded before FP32" in repr(account(run))
 
 
@@ -262,4 +262,4 @@ def test_no_product_of_a_random_program_is_rounded_on_its_way_to_fp32(seed: int)
     ]
     packets = {getattr(target, "overloadpacket", None) for target in widened}
     assert packets.isdisjoint({_ATEN.mm, _ATEN.bmm, _ATEN.addmm}), f"seed {seed}"
-    assert all(one.way is not Way.ROUNDED for one in account(run).graphs[0].handed_on), f"seed {seed}"
+    assert all(one.way is not Way.ROUNDED for one in account(run).graphs[0].fp32_outputs), f"seed {seed}"

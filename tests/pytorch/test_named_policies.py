@@ -20,7 +20,7 @@ from mezzo.tables.facts import HEAVY
 from mezzo.tables.ops import op_facts
 from mezzo.tables.policy import Category, Policy, rule
 from mezzo.torch.compiler.compiled import account
-from mezzo.torch.inspect.graph_snapshots import Sketch
+from mezzo.torch.inspect.graph_snapshots import GraphSnapshot
 
 _GRAPHAMP = ("graphamp-aggressive", "graphamp-balanced", "graphamp-conservative")
 
@@ -56,14 +56,14 @@ def _whole() -> tuple[nn.Module, torch.Tensor]:
 Program = Callable[[], tuple[nn.Module, torch.Tensor]]
 
 
-def _trained(program: Program, **options: object) -> Sketch:
+def _trained(program: Program, **options: object) -> GraphSnapshot:
     model, x = program()
     run = compiled(model.train(), **options)
     run(x.requires_grad_()).sum().backward()
     (graph,) = account(run).graphs
-    assert graph.sketch is not None
+    assert graph.snapshot is not None
     assert graph.has_backward
-    return graph.sketch
+    return graph.snapshot
 
 
 def _products(graph: Graph, plan: Plan) -> dict[str, DType]:
@@ -83,23 +83,23 @@ def test_products_of_both_passes_run_low_under_every_policy(name: str, to: str) 
     """One that names operators has a rule for each that is there."""
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="no product runs low")
-        sketch = _trained(_whole, policy=name, to=to)
-    products = _products(sketch.graph, sketch.plan)
+        snapshot = _trained(_whole, policy=name, to=to)
+    products = _products(snapshot.graph, snapshot.plan)
     assert any("/backward/" in one for one in products)
     assert any("/backward/" not in one for one in products)
     assert HIGH not in products.values(), products
     if any(one.ops for one in policies()[name].rules):
-        assert [one.op for one in sketch.plan.nodes if one.rule == "otherwise"] == []
+        assert [one.op for one in snapshot.plan.nodes if one.rule == "otherwise"] == []
 
 
 def _verdicts(name: str) -> dict[str, str]:
     """What a preset says of each operator of a network with a norm, a GELU and two products, and what each runs in."""
     torch._dynamo.reset()
-    sketch = _trained(_perceptron, policy=name, strategy="upstream")
+    snapshot = _trained(_perceptron, policy=name, strategy="upstream")
     return {
         one.name: f"{'' if one.category is None else one.category.value} {one.precision.compute}"
         + ("" if one.precision.output is one.precision.compute else f", hands on {one.precision.output}")
-        for one in sketch.plan.nodes
+        for one in snapshot.plan.nodes
         if one.op in ("addmm", "mm", "gelu", "gelu_backward", "native_layer_norm", "native_layer_norm_backward", "sum")
     }
 
@@ -165,4 +165,4 @@ def test_nothing_is_said_where_nothing_multiplies() -> None:
     run = compiled(torch.sin, policy="off")
     run(torch.randn(4, 4))
     (graph,) = account(run).graphs
-    assert graph.idle is None
+    assert graph.no_conversion_reason is None

@@ -122,9 +122,9 @@ def test_what_is_kept_for_a_page_keeps_no_weight() -> None:
     compiled = interpreted(model)
     compiled(torch.randn(4, 32))
     (graph,) = mezzo.torch.account(compiled).graphs
-    assert graph.sketch is not None
-    sketch, weight = graph.sketch, weakref.ref(model.up.weight)
-    held = _reachable(sketch.graph)
+    assert graph.snapshot is not None
+    snapshot, weight = graph.snapshot, weakref.ref(model.up.weight)
+    held = _reachable(snapshot.graph)
     assert not any(isinstance(one, torch.Tensor) for one in held) and weight() is not None
 
 

@@ -144,5 +144,5 @@ def test_an_autocast_around_the_step_leaves_nothing_to_plan() -> None:
         run = compiled(_network())
         run(torch.randn(4, 16)).sum().backward()
     (graph,) = mezzo.torch.account(run).graphs
-    assert graph.sketch is not None
-    assert graph.sketch.low_nodes == 0
+    assert graph.snapshot is not None
+    assert graph.snapshot.low_nodes == 0

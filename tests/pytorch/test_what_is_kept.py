@@ -38,8 +38,8 @@ def test_an_account_holds_no_weights_and_no_nodes_of_the_compiler() -> None:
     with torch.no_grad():
         run(torch.randn(2, 32))
     (graph,) = account(run).graphs
-    assert graph.plan is not None and graph.sketch is not None
-    lines = graph.sketch.graph.lines
+    assert graph.plan is not None and graph.snapshot is not None
+    lines = graph.snapshot.graph.lines
     kept = [type(one).__name__ for one in _reached(graph) if isinstance(one, torch.Tensor | fx.Node | nn.Module)]
     assert not kept
     assert {line.file.rpartition("/")[2] for line in lines.values()} == {"driving.py"}

@@ -5,7 +5,6 @@ A plug-in is imported when requested by name, or when all are listed, not before
 has the name of its plug-in, with "_" for "-".
 """
 
-
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -122,6 +122,7 @@ class Backend:
                 config_patches=inductor,
                 decompositions=decompositions_for(edited.module),
             )
+        reason = planning.no_conversion_reason
         self.account.graphs.append(
             GraphAccount(
                 plan=planning.plan,
@@ -132,7 +133,7 @@ class Backend:
                     copy.of.name for copy in planning.copies if copy.place == copy.of.slot
                 ),
                 note=planning.note,
-                idle=None if planning.idle is None else planning.idle.because,
+                no_conversion_reason=None if reason is None else reason.because,
                 unmatched=planning.unmatched,
                 bodies={
                     "/".join(subgraph.path): subgraph.planned.plan
@@ -147,13 +148,13 @@ class Backend:
                 has_backward=planning.is_joint,
                 kept_bytes=None if planning.kept is None else planning.kept.kept_bytes,
                 native_sums=planning.native_sums,
-                handed_on=planning.handed_on,
+                fp32_outputs=planning.fp32_outputs,
                 as_products=planning.as_products,
-                sketch=planning.sketch,
+                snapshot=planning.snapshot,
             )
         )
-        if planning.idle is not None and planning.idle.is_unmeant:
-            warnings.warn(planning.idle.because, stacklevel=2)
+        if reason is not None and reason.is_unmeant:
+            warnings.warn(reason.because, stacklevel=2)
         if planning.fault is not None:
             return refusing(planning.fault)
         added = len(edited.inputs) - len(inputs)
@@ -200,7 +201,7 @@ def _size(copy: object) -> int:
 def _feeding(run: Compiled, copies: Sequence[Copy], added: int, dtype: torch.dtype) -> Compiled:
     """A call that appends the low-precision weights to its arguments."""
     behind = Feed(
-        [(copy.of.weight, copy.place, copy.recipe) for copy in copies], added, dtype
+        [(copy.of.weight, copy.place, copy.layout) for copy in copies], added, dtype
     ).behind
 
     def call(*args: Any) -> Any:

@@ -15,14 +15,14 @@ _SHOWN = 4
 _UNSPOKEN = frozenset({"otherwise", "unlisted", "unknown-format"})
 
 
-class Idle(NamedTuple):
+class NoConversionReason(NamedTuple):
     """Why no matmul or convolution runs low. `is_unmeant`: the policy has no rule for them."""
 
     because: str
     is_unmeant: bool
 
 
-def find_idle(planned: RewrittenGraph, policy: str) -> Idle | None:
+def find_no_conversion_reason(planned: RewrittenGraph, policy: str) -> NoConversionReason | None:
     """Why nothing runs low; None if something does, or without matmuls and convolutions."""
     if planned.decided.count_nodes()[0]:
         return None
@@ -43,7 +43,7 @@ def find_idle(planned: RewrittenGraph, policy: str) -> Idle | None:
     if products:
         ops = join_some(sorted({product.op for product in products}), _SHOWN)
         if all(product.rule in _UNSPOKEN for product in products):
-            return Idle(
+            return NoConversionReason(
                 f"no product runs low: policy {policy!r} has no rule for what the graph has"
                 f" ({ops})",
                 True,
@@ -51,10 +51,12 @@ def find_idle(planned: RewrittenGraph, policy: str) -> Idle | None:
         ((rule, because), _), *_ = Counter(
             (product.rule, product.because) for product in products
         ).most_common()
-        return Idle(f"no product runs low ({ops}), by rule {rule!r}: {because}", False)
+        return NoConversionReason(
+            f"no product runs low ({ops}), by rule {rule!r}: {because}", False
+        )
     if typed:
         formats = " and ".join(typed)
-        return Idle(
+        return NoConversionReason(
             f"products are {formats} as they came: by an autocast around the call, by casts, or by"
             " weights",
             False,

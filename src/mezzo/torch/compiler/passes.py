@@ -12,10 +12,10 @@ from mezzo.common.errors import InputError, MezzoError, ModelError
 from mezzo.contracts.plans import Plan
 from mezzo.planner.options import Options
 from mezzo.torch.compiler.as_written import write_as_kept
-from mezzo.torch.compiler.no_conversion_reason import Idle, find_idle
+from mezzo.torch.compiler.no_conversion_reason import NoConversionReason, find_no_conversion_reason
 from mezzo.torch.compiler.rewriting import RewrittenGraph, rewrite
 from mezzo.torch.compiler.subgraphs import BodyPlan, casts_in, plan_bodies
-from mezzo.torch.inspect.graph_snapshots import Sketch, sketch
+from mezzo.torch.inspect.graph_snapshots import GraphSnapshot, take_snapshot
 from mezzo.torch.onednn import lowerings  # noqa: F401  registers the lowerings
 from mezzo.torch.onednn.epilogues import fuse
 from mezzo.torch.onednn.kernels import is_laid_out_last
@@ -36,7 +36,7 @@ from mezzo.torch.train.hidden_gradients import gradient_format
 from mezzo.torch.train.joint import advise_partitioner, as_joint, give_gradients
 from mezzo.torch.train.rematerialization import Kept
 from mezzo.torch.train.sums.accumulating import sum_in_tiles, tile_for
-from mezzo.torch.train.sums.fp32_accumulator_outputs import HandedOn, hand_on_sums, way_for
+from mezzo.torch.train.sums.fp32_accumulator_outputs import Fp32Output, way_for, write_fp32_outputs
 from mezzo.torch.weights.frozen import casts_of_constants, pack_constants
 from mezzo.torch.weights.packing import pack
 from mezzo.torch.weights.weight_inputs import CastableWeight, Edited, device_of
@@ -51,7 +51,7 @@ class Copy(NamedTuple):
 
     of: CastableWeight
     place: int
-    recipe: WeightLayout
+    layout: WeightLayout
 
 
 class PlanningPass(CustomGraphPass):
@@ -71,15 +71,15 @@ class PlanningPass(CustomGraphPass):
         self.kept: Kept | None = None
         self.is_joint = False
         self.plan: Plan | None = None
-        self.sketch: Sketch | None = None
+        self.snapshot: GraphSnapshot | None = None
         self.note: str | None = None
-        self.idle: Idle | None = None
+        self.no_conversion_reason: NoConversionReason | None = None
         self.fault: InputError | None = None  # an error in the request
         self.unmatched: Mapping[tuple[str, str], str] = {}
         self.bodies: Sequence[BodyPlan] = ()
         self.casts = 0
         self.native_sums: tuple[str, ...] = ()
-        self.handed_on: tuple[HandedOn, ...] = ()
+        self.fp32_outputs: tuple[Fp32Output, ...] = ()
         self.as_products: tuple[AsProducts, ...] = ()
         self.copies: tuple[Copy, ...] = ()
 
@@ -131,7 +131,7 @@ class PlanningPass(CustomGraphPass):
 
     def _program(self, graph: fx.Graph, descriptors: Mapping[fx.Node, object]) -> Program:
         written = {node.args[0] for node in graph.nodes if node.target is COPY}
-        weights, names = self._told(descriptors, written)
+        weights, names = self._weights_and_names(descriptors, written)
         assert graph.owning_module is not None, "a compiler's graph is of a module"
         return Program(
             graph=graph,
@@ -147,9 +147,11 @@ class PlanningPass(CustomGraphPass):
         try:
             with without_modes(), torch.no_grad():  # reads the values of weights
                 planned = self.rewritten(program)
-                self.plan, self.sketch = planned.plan, sketch(planned)
+                self.plan, self.snapshot = planned.plan, take_snapshot(planned)
                 self.unmatched = planned.unmatched
-                self.idle = find_idle(planned, self.options.planning.policy.name)
+                self.no_conversion_reason = find_no_conversion_reason(
+                    planned, self.options.planning.policy.name
+                )
                 self.bodies = plan_bodies(program, self.options)
                 bodies = [body.planned for body in self.bodies if body.planned is not None]
                 graphs = [planned, *bodies]
@@ -159,7 +161,7 @@ class PlanningPass(CustomGraphPass):
                     if all(key in body.unmatched for body in bodies)
                 }
                 write_as_kept(program.owner, {body.path for body in self.bodies})
-                self.handed_on = self._hand_on_sums(graphs)
+                self.fp32_outputs = self._write_fp32_outputs(graphs)
         except MezzoError as error:
             self.note = str(error)
             # Errors raised here would be wrapped; the user's own errors are raised at the call.
@@ -171,7 +173,7 @@ class PlanningPass(CustomGraphPass):
         """Plan and edit a graph. Raises MezzoError: it stays unchanged."""
         return rewrite(program, self.options)
 
-    def _hand_on_sums(self, graphs: Sequence[RewrittenGraph]) -> tuple[HandedOn, ...]:
+    def _write_fp32_outputs(self, graphs: Sequence[RewrittenGraph]) -> tuple[Fp32Output, ...]:
         """Make matmuls with planned FP32 outputs output their accumulator, if supported."""
         way = way_for(self.controls, self.low, self.device)
         if way is None:
@@ -179,7 +181,7 @@ class PlanningPass(CustomGraphPass):
         return tuple(
             product
             for planned in graphs
-            for product in hand_on_sums(planned, self.low, way, self.controls)
+            for product in write_fp32_outputs(planned, self.low, way, self.controls)
         )
 
     def _gradient_formats(self, descriptors: Mapping[fx.Node, object]) -> Mapping[str, torch.dtype]:
@@ -190,7 +192,7 @@ class PlanningPass(CustomGraphPass):
         }
         return {name: dtype for name, dtype in formats.items() if dtype is not None}
 
-    def _told(
+    def _weights_and_names(
         self, descriptors: Mapping[fx.Node, object], written: set[Any]
     ) -> tuple[dict[str, ProgramTensor], dict[str, str]]:
         """The weights among a graph's inputs, and the names of all inputs."""

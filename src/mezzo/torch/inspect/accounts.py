@@ -8,9 +8,9 @@ from mezzo.common.sizes import format_size
 from mezzo.contracts.plans import Plan
 from mezzo.report.layout.numbers import spell_count
 from mezzo.report.notebook.fragments import fragment
-from mezzo.torch.inspect.graph_snapshots import Sketch
+from mezzo.torch.inspect.graph_snapshots import GraphSnapshot
 from mezzo.torch.train.attention import AsProducts
-from mezzo.torch.train.sums.fp32_accumulator_outputs import HandedOn, Way
+from mezzo.torch.train.sums.fp32_accumulator_outputs import Fp32Output, Way
 
 # Dynamo does not report functions that it does not compile.
 NOTHING = (
@@ -31,15 +31,15 @@ _TITLES = (
 class GraphAccount:
     """One graph from Dynamo. `plan` is None if the graph was not planned, and `note` says why.
 
-    `idle` explains why no matmul or convolution runs low, if none does. `casts` counts conversions
+    `no_conversion_reason` is set if no matmul or convolution runs low. `casts` counts conversions
     at every call; `shadows` names the weights cast once, `packed` those of them in oneDNN's packed
     layout. `unmatched` has messages for patterns that match nothing in this graph, by option and
     pattern. `bodies` are the plans of subgraphs by path; `notes` explains why other subgraphs are
     unchanged. `has_backward` means that forward and backward are planned together; `kept_bytes` is
     the size of activations saved for the backward, if option `memory` decided it. `native_sums`
-    lists operators that ignore option `accumulate`; `handed_on` lists operators with planned FP32
-    outputs and how they produce them; `as_products` lists attention backwards replaced by matmuls.
-    Reports draw `sketch`.
+    lists operators that ignore option `accumulate`; `fp32_outputs` lists operators with planned
+    FP32 outputs and how they produce them; `as_products` lists attention backwards replaced by
+    matmuls. Reports draw `snapshot`.
     """
 
     plan: Plan | None = None
@@ -48,16 +48,16 @@ class GraphAccount:
     shadow_bytes: int = 0
     packed: tuple[str, ...] = ()
     note: str | None = None
-    idle: str | None = None
+    no_conversion_reason: str | None = None
     unmatched: Mapping[tuple[str, str], str] = field(default_factory=dict)
     bodies: Mapping[str, Plan] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
     has_backward: bool = False
     kept_bytes: int | None = None
     native_sums: tuple[str, ...] = ()
-    handed_on: tuple[HandedOn, ...] = ()
+    fp32_outputs: tuple[Fp32Output, ...] = ()
     as_products: tuple[AsProducts, ...] = ()
-    sketch: Sketch | None = field(default=None, repr=False)
+    snapshot: GraphSnapshot | None = field(default=None, repr=False)
 
 
 @dataclass(eq=False, repr=False)
@@ -106,8 +106,10 @@ class Account:
 
 def _cells(graph: GraphAccount) -> tuple[str, ...]:
     """A graph's table row, without its number."""
-    sketch = graph.sketch
-    low, high = ("", "") if sketch is None else (str(sketch.low_nodes), str(sketch.high_nodes))
+    snapshot = graph.snapshot
+    low, high = (
+        ("", "") if snapshot is None else (str(snapshot.low_nodes), str(snapshot.high_nodes))
+    )
     packed = f", {len(graph.packed)} packed" if graph.packed else ""
     once = (
         f"{len(graph.shadows)} ({format_size(graph.shadow_bytes)}{packed})"
@@ -124,14 +126,14 @@ def _aside(graph: GraphAccount) -> str:
         "" if graph.kept_bytes is None else f", {format_size(graph.kept_bytes)} kept between them"
     )
     sums = f"; sums of {', '.join(graph.native_sums)} are not emulated" if graph.native_sums else ""
-    rounded = sum(output.way in (Way.ROUNDED, Way.LEFT) for output in graph.handed_on)
+    rounded = sum(output.way in (Way.ROUNDED, Way.LEFT) for output in graph.fp32_outputs)
     lost = f"; {spell_count(rounded, 'product')} rounded before FP32" if rounded else ""
     written = "; backward of attention as products" if graph.as_products else ""
-    idle = "" if graph.idle is None else f"; {graph.idle}"
+    reason = "" if graph.no_conversion_reason is None else f"; {graph.no_conversion_reason}"
     return (
         (f"; forward and backward{saved}" if graph.has_backward else "")
         + sums
         + lost
         + written
-        + idle
+        + reason
     )

@@ -11,7 +11,7 @@ from mezzo.report.layout.printed import as_text, terminal_width
 from mezzo.report.text.explained import Explained, draw_explained, report_explained
 from mezzo.torch.compiler.compiled import account
 from mezzo.torch.inspect.accounts import NOTHING, Account, GraphAccount
-from mezzo.torch.inspect.graph_snapshots import Sketch
+from mezzo.torch.inspect.graph_snapshots import GraphSnapshot
 from mezzo.torch.train.attention import AS_PRODUCTS
 
 
@@ -56,7 +56,7 @@ def explain(compiled: Any, word: str) -> Explanation:
     for plan, graph in plans:
         run = dict(_ways(plan, graph))
         for chain in _chains(plan, word):
-            placed = _placed(chain, plan, graph.sketch)
+            placed = _placed(chain, plan, graph.snapshot)
             explanations.setdefault(chain, replace(placed, run=run.get(chain[0].name, "")))
     if not explanations:
         find_meant(plans[0][0], word)  # raises with suggestions
@@ -65,7 +65,7 @@ def explain(compiled: Any, word: str) -> Explanation:
 
 def _ways(plan: Plan, graph: GraphAccount) -> Iterator[tuple[str, str]]:
     """Execution notes by node name; attention computed by matmuls may also round its outputs."""
-    rounded = {entry.node: entry.way.value for entry in graph.handed_on if entry.plan is plan}
+    rounded = {entry.node: entry.way.value for entry in graph.fp32_outputs if entry.plan is plan}
     yield from rounded.items()
     for entry in graph.as_products:
         if entry.plan is plan:
@@ -77,24 +77,26 @@ def _ways(plan: Plan, graph: GraphAccount) -> Iterator[tuple[str, str]]:
             )
 
 
-def _placed(chain: tuple[PlannedNode, ...], plan: Plan, sketch: Sketch | None) -> Explained:
+def _placed(
+    chain: tuple[PlannedNode, ...], plan: Plan, snapshot: GraphSnapshot | None
+) -> Explained:
     """A node's module and line; subgraphs have no snapshot, so their lines are unknown."""
     name = chain[0].name
-    if sketch is None or sketch.plan is not plan:
+    if snapshot is None or snapshot.plan is not plan:
         return Explained(chain=chain, module=plan.names.modules.get(name, ""), line=None)
-    number = sketch.graph.by_name.get(name)
+    number = snapshot.graph.by_name.get(name)
     if number is None:
         return Explained(chain=chain, module="", line=None)
     return Explained(
         chain=chain,
-        module=sketch.graph.modules.get(number, ""),
-        line=sketch.graph.lines.get(number),
+        module=snapshot.graph.modules.get(number, ""),
+        line=snapshot.graph.lines.get(number),
     )
 
 
-def nothing_planned(told: Account) -> InputError:
+def nothing_planned(graphs_account: Account) -> InputError:
     """The error for a model without a plan."""
-    notes = dict.fromkeys(graph.note for graph in told.graphs if graph.note is not None)
+    notes = dict.fromkeys(graph.note for graph in graphs_account.graphs if graph.note is not None)
     return InputError(f"no graph of the model was planned: {'; '.join(notes) or NOTHING}")
 
 

@@ -9,7 +9,7 @@ from mezzo.torch.compiler.rewriting import RewrittenGraph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sketch:
+class GraphSnapshot:
     """A planned graph. The counts are of operators that compute floats."""
 
     graph: Graph
@@ -22,8 +22,8 @@ class Sketch:
         return outline(self.graph, [outline_plan(self.graph, "result", self.plan)])
 
 
-def sketch(planned: RewrittenGraph) -> Sketch:
+def take_snapshot(planned: RewrittenGraph) -> GraphSnapshot:
     """Take a snapshot of a planned graph, which keeps neither FX nodes nor weights alive."""
     low, high = planned.decided.count_nodes()
     graph = replace(planned.reading.graph, constants={}, wide_constants={}, integers={})
-    return Sketch(graph=graph, plan=planned.plan, low_nodes=low, high_nodes=high)
+    return GraphSnapshot(graph=graph, plan=planned.plan, low_nodes=low, high_nodes=high)

@@ -13,7 +13,7 @@ from mezzo.numerics.metrics.errors import ErrorSum
 from mezzo.numerics.metrics.layer_errors import LayerError
 from mezzo.torch.compiler.backend import Backend
 from mezzo.torch.inspect.accounts import Account
-from mezzo.torch.inspect.reference_runs import LaneBackend, ReferenceRun, Spot
+from mezzo.torch.inspect.reference_runs import ReferenceBackend, ReferenceRun, Spot
 from mezzo.torch.torch_internals import dynamo_config, optimize, optimize_with_all_options
 
 # Memory for values held at once, in FP64 and FP32; the rest are compared in further passes over the
@@ -62,11 +62,11 @@ class LayerWatch:
     def __init__(self, model: torch.nn.Module, compiled: Backend, *, is_by_operator: bool) -> None:
         shared: dict[int, Any] = {id(weight): weight for weight in model.parameters()}
         self._twin = copy.deepcopy(model, shared)
-        self._buffers = {lane: _copied(self._twin) for lane in ReferenceRun}
+        self._buffers = {reference_run: _copied(self._twin) for reference_run in ReferenceRun}
         self._is_by_operator, self._compiled, self._backend = (
             is_by_operator,
             compiled,
-            LaneBackend(compiled.settings),
+            ReferenceBackend(compiled.settings),
         )
         self._run: Any = optimize(backend=self._backend, **_APART)(self._twin)
         self._paths = [
@@ -119,16 +119,16 @@ class LayerWatch:
                 add_errors(sums, exact.pop(value), fp32.pop(value), numbers)
                 compared.add(value)
 
-        for lane, observe in (
+        for reference_run, observe in (
             (ReferenceRun.EXACT, keep_exact),
             (ReferenceRun.FP32, keep_fp32),
             (ReferenceRun.PLANNED, compare),
         ):
             for name, buffer in self._twin.named_buffers():
-                buffer.copy_(before[lane][name])
-            self._backend.begin(lane, observe)
+                buffer.copy_(before[reference_run][name])
+            self._backend.begin(reference_run, observe)
             call(self._run)
-            self._buffers[lane] = _copied(self._twin)
+            self._buffers[reference_run] = _copied(self._twin)
         # Values that some run did not produce are not compared, in this pass or later ones.
         compared |= exact.keys()
         return is_left

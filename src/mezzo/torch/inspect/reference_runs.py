@@ -60,19 +60,19 @@ class Recorded:
 See = Callable[[int, int, str, torch.Tensor], None]
 
 
-class LaneBackend(Backend):
+class ReferenceBackend(Backend):
     """A backend whose graphs are interpreted. `begin` sets the run and the callback."""
 
     def __init__(self, settings: CompilerSettings) -> None:
         super().__init__(replace(settings, is_frozen=False), self._compile)
-        self.lane = ReferenceRun.EXACT
+        self.reference_run = ReferenceRun.EXACT
         self.see: See = _see_nothing
         self.graphs: list[Recorded | None] = []
         self._turn = -1
 
-    def begin(self, lane: ReferenceRun, see: See) -> None:
+    def begin(self, reference_run: ReferenceRun, see: See) -> None:
         """Begin a pass over a batch."""
-        self.lane, self.see = lane, see
+        self.reference_run, self.see = reference_run, see
         self._turn = -1
 
     def make_pass(self, edited: Edited, options: Options, theirs: Before) -> PlanningPass:
@@ -96,7 +96,7 @@ class LaneBackend(Backend):
             self._turn += 1
             turn = self._turn
             return _compute(
-                runners[self.lane],
+                runners[self.reference_run],
                 args,
                 recorded.spots,
                 lambda name, value: self.see(turn, number, name, value),

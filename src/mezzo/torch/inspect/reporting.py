@@ -21,7 +21,7 @@ from mezzo.report.views.joined_outlines import join_outlines, node_name
 from mezzo.torch.compiler.compiled import account
 from mezzo.torch.inspect.accounts import Account, GraphAccount
 from mezzo.torch.inspect.explaining import nothing_planned
-from mezzo.torch.inspect.graph_snapshots import Sketch
+from mezzo.torch.inspect.graph_snapshots import GraphSnapshot
 
 _MARK_BYTES = 64
 
@@ -38,33 +38,35 @@ def report(compiled: Any, path: str | os.PathLike[str]) -> Path:
     """
     from_account = account(compiled)
     place = Path(path)
-    sketches = tuple(_distinct(from_account))
-    if not sketches:
+    snapshots = tuple(_distinct(from_account))
+    if not snapshots:
         raise nothing_planned(from_account)
     _check_place(place)
     write_file(
-        place, render(_describe(_name_of(compiled), from_account, sketches)).encode(), "report"
+        place, render(_describe(_name_of(compiled), from_account, snapshots)).encode(), "report"
     )
     return place
 
 
-def _distinct(graphs_account: Account) -> Iterator[Sketch]:
+def _distinct(graphs_account: Account) -> Iterator[GraphSnapshot]:
     """The planned graphs, without recompilations for other shapes."""
     keys = set()
     for graph in graphs_account.graphs:
-        if graph.sketch is None:
+        if graph.snapshot is None:
             continue
-        key = tuple((node.name, node.op, node.precision) for node in graph.sketch.plan.nodes)
+        key = tuple((node.name, node.op, node.precision) for node in graph.snapshot.plan.nodes)
         if key not in keys:
             keys.add(key)
-            yield graph.sketch
+            yield graph.snapshot
 
 
-def _describe(name: str, graphs_account: Account, sketches: Sequence[Sketch]) -> dict[str, object]:
-    plan = _joined([snapshot.plan for snapshot in sketches])
+def _describe(
+    name: str, graphs_account: Account, snapshots: Sequence[GraphSnapshot]
+) -> dict[str, object]:
+    plan = _joined([snapshot.plan for snapshot in snapshots])
     summary = Summary(
-        low_nodes=sum(snapshot.low_nodes for snapshot in sketches),
-        high_nodes=sum(snapshot.high_nodes for snapshot in sketches),
+        low_nodes=sum(snapshot.low_nodes for snapshot in snapshots),
+        high_nodes=sum(snapshot.high_nodes for snapshot in snapshots),
         casts=graphs_account.casts,
         size_before_bytes=0,
         size_after_bytes=0,
@@ -84,7 +86,7 @@ def _describe(name: str, graphs_account: Account, sketches: Sequence[Sketch]) ->
         describe_model("result", "mezzo.torch.compile"),
     ]
     outlines = {
-        f"graph {number}": snapshot.outline() for number, snapshot in enumerate(sketches, 1)
+        f"graph {number}": snapshot.outline() for number, snapshot in enumerate(snapshots, 1)
     }
     return with_graph(described, join_outlines("result", outlines))
 
@@ -108,8 +110,8 @@ def _joined(plans: Sequence[Plan]) -> Plan:
 def _notes(graph: GraphAccount) -> Iterator[str]:
     if graph.note is not None:
         yield graph.note
-    if graph.idle is not None:
-        yield graph.idle
+    if graph.no_conversion_reason is not None:
+        yield graph.no_conversion_reason
     if graph.shadows:
         weights = spell_count(len(graph.shadows), "weight")
         yield (

@@ -20,7 +20,7 @@ from mezzo.contracts.plans import Plan
 from mezzo.torch.compiler.building import CallInserter
 from mezzo.torch.compiler.rewriting import RewrittenGraph
 from mezzo.torch.torch_internals import select_decomp_table
-from mezzo.torch.train.attention_formulas import Told, backward_in_parts
+from mezzo.torch.train.attention_formulas import AttentionOptions, backward_in_parts
 from mezzo.torch.train.sums.split_bf16_sums import sums_in_two_passes
 
 _ATEN: Any = torch.ops.aten
@@ -62,7 +62,7 @@ def _write(call: fx.Node, traced: dict[object, fx.Graph]) -> bool:
         tensors.append(mask)
     if not _is_faster(call, mask) or not sums_in_two_passes(torch.bfloat16):
         return False
-    kind = (call.target, _told(call), *(_spelled(tensor.meta["val"]) for tensor in tensors))
+    kind = (call.target, _options_of(call), *(_spelled(tensor.meta["val"]) for tensor in tensors))
     if kind not in traced:
         traced[kind] = _traced(call, [tensor.meta["val"] for tensor in tensors])
     results = _inlined(call, traced[kind], tensors)
@@ -104,9 +104,9 @@ def is_short(batch: int, heads: int, rows: int, columns: int) -> bool:
     return batch * heads * rows * columns >= _LEAST and max(rows, columns) <= _SHORT
 
 
-def _told(call: fx.Node) -> Told:
+def _options_of(call: fx.Node) -> AttentionOptions:
     query, scale = call.args[1].meta["val"], call.kwargs.get("scale")
-    return Told(
+    return AttentionOptions(
         bool(call.args[_CAUSAL]), 1 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
     )
 
@@ -117,7 +117,7 @@ def _spelled(tensor: torch.Tensor) -> object:
 
 def _traced(call: fx.Node, tensors: Sequence[torch.Tensor]) -> fx.Graph:
     """The formulas as a graph of Inductor's operators."""
-    options, results = _told(call), call.meta["val"]
+    options, results = _options_of(call), call.meta["val"]
 
     def compute(*tensors: torch.Tensor) -> Sequence[torch.Tensor]:
         return backward_in_parts(

@@ -20,7 +20,7 @@ _PART, _PARTS = 1 << 19, 8
 _RANK = 4
 
 
-class Told(NamedTuple):
+class AttentionOptions(NamedTuple):
     """Options of the attention call: causal masking, and the scale of the scores."""
 
     is_causal: bool
@@ -30,7 +30,7 @@ class Told(NamedTuple):
 def backward_in_parts(
     tensors: Sequence[torch.Tensor],
     mask: torch.Tensor | None,
-    told: Told,
+    options: AttentionOptions,
     like: Sequence[torch.Tensor],
 ) -> Sequence[torch.Tensor]:
     """Gradients of query, key and value, in chunks of samples, or of heads for one sample.
@@ -46,7 +46,7 @@ def backward_in_parts(
     count = max(1, min(_PARTS, query.shape[axis], math.ceil(scores / _PART)))
     parts = [
         _backward(
-            [tensor.narrow(axis, *bounds) for tensor in tensors], _cut(mask, axis, bounds), told
+            [tensor.narrow(axis, *bounds) for tensor in tensors], _cut(mask, axis, bounds), options
         )
         for bounds in _cuts(query.shape[axis], count)
     ]
@@ -75,7 +75,7 @@ def _cut(mask: torch.Tensor | None, axis: int, bounds: tuple[int, int]) -> torch
 
 
 def _backward(
-    tensors: Sequence[torch.Tensor], mask: torch.Tensor | None, options: Told
+    tensors: Sequence[torch.Tensor], mask: torch.Tensor | None, options: AttentionOptions
 ) -> Sequence[torch.Tensor]:
     grad_output, query, key, value, out, logsumexp = tensors
     low = query.dtype
@@ -93,7 +93,7 @@ def _scores(
     query: torch.Tensor,
     key: torch.Tensor,
     mask: torch.Tensor | None,
-    options: Told,
+    options: AttentionOptions,
     *,
     after: torch.Tensor,
 ) -> torch.Tensor:

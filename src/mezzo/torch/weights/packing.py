@@ -24,7 +24,7 @@ class _Product(NamedTuple):
     call: fx.Node
     x: fx.Node
     bias: fx.Node | None
-    recipe: Packed
+    layout: Packed
     about: tuple[Any, ...]
 
 
@@ -43,7 +43,7 @@ def pack(
     packed: dict[fx.Node, Packed] = {}
     for low, slot in slots.items():
         products = _products(low)
-        layouts = {product.recipe for product in products or ()}
+        layouts = {product.layout for product in products or ()}
         if products is None or len(layouts) != 1:
             continue
         packed[slot] = layouts.pop()
@@ -68,7 +68,7 @@ def _replace(graph: fx.Graph, product: _Product, slot: fx.Node, bias: fx.Node | 
 
 def _written(graph: fx.Graph, product: _Product, slot: fx.Node, bias: fx.Node | None) -> fx.Node:
     """The packed call; sequences are reshaped to images around it."""
-    layout, meta = product.recipe, product.call.meta
+    layout, meta = product.layout, product.call.meta
     arguments = (slot, bias, *product.about, *NOTHING)
     if isinstance(layout, PackedMatrix):
         return _call(graph, LINEAR, (product.x, *arguments), meta)

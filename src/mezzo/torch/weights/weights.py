@@ -52,11 +52,11 @@ class _State(NamedTuple):
 class Shadow:
     """The cached low-precision copy of a weight. Thread-safe: the state is replaced as a whole."""
 
-    __slots__ = ("__weakref__", "recipe", "state", "weight")
+    __slots__ = ("__weakref__", "layout", "state", "weight")
 
-    def __init__(self, weight: torch.Tensor, recipe: WeightLayout) -> None:
+    def __init__(self, weight: torch.Tensor, layout: WeightLayout) -> None:
         self.weight = weakref.ref(weight, lambda _: self.forget())
-        self.recipe = recipe
+        self.layout = layout
         self.state: _State | None = None
 
     def forget(self) -> None:
@@ -68,7 +68,7 @@ class Shadow:
         try:
             version, address = weight._version, weight.data_ptr()
         except RuntimeError:  # an inference tensor or a fake: changes cannot be detected
-            return self.recipe.make(weight)
+            return self.layout.make(weight)
         state = self.state
         if (
             state is not None
@@ -83,7 +83,7 @@ class Shadow:
             torch.inference_mode(False),
             torch.no_grad(),
         ):
-            low = self.recipe.make(weight)
+            low = self.layout.make(weight)
         self.state = _State(version, address, storage, low, _sample_of(weight))
         return low
 
@@ -107,9 +107,9 @@ class Shadows:
         self._held: dict[tuple[int, WeightLayout], Shadow] = {}
         self._lock = threading.Lock()
 
-    def of(self, weight: torch.Tensor, recipe: WeightLayout) -> Shadow:
+    def of(self, weight: torch.Tensor, layout: WeightLayout) -> Shadow:
         """The shadow of a weight, shared by all users."""
-        key = id(weight), recipe
+        key = id(weight), layout
         shadow = self._held.get(key)
         if shadow is not None and shadow.weight() is weight:
             return shadow
@@ -117,7 +117,7 @@ class Shadows:
             shadow = self._held.get(key)
             # The id of a deleted weight was reused.
             if shadow is None or shadow.weight() is not weight:
-                shadow = self._held[key] = Shadow(weight, recipe)
+                shadow = self._held[key] = Shadow(weight, layout)
                 weakref.finalize(weight, self._drop, key, weakref.ref(shadow)).atexit = False
             return shadow
 
@@ -139,9 +139,9 @@ class Shadows:
         copies: dict[int, list[tuple[Shadow, torch.Tensor]]] = {
             id(weight): [] for weight in weights
         }
-        for (number, recipe), shadow in list(self._held.items()):
+        for (number, layout), shadow in list(self._held.items()):
             state = shadow.state
-            if number in copies and state is not None and isinstance(recipe, LowCopy):
+            if number in copies and state is not None and isinstance(layout, LowCopy):
                 copies[number].append((shadow, state.low))
             elif number in copies:
                 shadow.forget()
@@ -179,10 +179,10 @@ class Feed:
         all_args = [*given, *self._nothing]
         shadows = self._shadows
         unchanged: list[tuple[int, _Sample, torch.Tensor]] = []
-        for number, source, place, recipe in self._copies:
+        for number, source, place, layout in self._copies:
             weight, shadow = given[source], shadows[number]
             if shadow is None or shadow.weight() is not weight:
-                shadow = shadows[number] = SHADOWS.of(weight, recipe)
+                shadow = shadows[number] = SHADOWS.of(weight, layout)
             state = shadow.state
             if state is not None:
                 version, address, storage, low, sample = state
@@ -217,8 +217,8 @@ class Feed:
         sizes = [sample.size[0] for sample in samples]
         for (number, sample, weight), part in zip(unchanged, now.split(sizes), strict=True):
             if not _same_bits(part, sample.values):
-                _, _, place, recipe = self._copies[number]
-                shadow = SHADOWS.of(weight, recipe)
+                _, _, place, layout = self._copies[number]
+                shadow = SHADOWS.of(weight, layout)
                 shadow.forget()
                 all_args[place] = shadow.of(weight)
 

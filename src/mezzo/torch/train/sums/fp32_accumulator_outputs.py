@@ -65,7 +65,7 @@ class Way(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class HandedOn:
+class Fp32Output:
     """A node of a plan with a planned FP32 output, and how it is produced."""
 
     plan: Plan
@@ -77,13 +77,13 @@ def way_for(controls: Controls, low: torch.dtype, device: str) -> Way | None:
     """How a device's matmuls output FP32; None with low accumulation: nothing to preserve."""
     if controls.accumulate not in (None, "fp32"):
         return None
-    if hands_on_sums(low, device):
+    if has_fp32_outputs(low, device):
         return Way.NATIVE
     return Way.ROUNDED if controls.accumulate is None else Way.EMULATED
 
 
 @functools.cache
-def hands_on_sums(low: torch.dtype, device: str) -> bool:
+def has_fp32_outputs(low: torch.dtype, device: str) -> bool:
     """Whether a device's matmuls can output FP32, by self-test."""
     with without_modes(), without_python_dispatcher(), torch.no_grad():
         ones: Any = torch.ones(_TERMS, dtype=low, device=device)
@@ -98,17 +98,17 @@ def hands_on_sums(low: torch.dtype, device: str) -> bool:
         return all(result.dtype is torch.float32 and float(result) == _TERMS for result in results)
 
 
-def hand_on_sums(
+def write_fp32_outputs(
     planned: RewrittenGraph, low: torch.dtype, way: Way, controls: Controls
-) -> tuple[HandedOn, ...]:
+) -> tuple[Fp32Output, ...]:
     """Make operators with planned FP32 outputs produce them, in the rewritten graph.
 
     Convolutions and their gradients are emulated if FP32 accumulation is requested. Low-precision
     users still get the rounded output; outputs without FP32 users are unchanged. Returns what was
     done for each operator.
     """
-    handed: list[HandedOn] = []
-    for name, call, results in _handing_on(planned, low):
+    handed: list[Fp32Output] = []
+    for name, call, results in _fp32_outputs_of(planned, low):
         offered = _offered(call, way, is_emulated=controls.accumulate == "fp32")
         if offered not in (Way.ROUNDED, Way.LEFT):
             for result in results:
@@ -117,11 +117,11 @@ def hand_on_sums(
                 _read_wide(result, wide, low)
             if call.target is _GRADIENTS:
                 _compute_rest(call)
-        handed.append(HandedOn(planned.plan, name, offered))
+        handed.append(Fp32Output(planned.plan, name, offered))
     return tuple(handed)
 
 
-def _handing_on(
+def _fp32_outputs_of(
     planned: RewrittenGraph, low: torch.dtype
 ) -> Iterator[tuple[str, fx.Node, Sequence[fx.Node]]]:
     """Low-precision operators with planned FP32 outputs: name, call, outputs used in FP32."""
