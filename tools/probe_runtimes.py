@@ -18,14 +18,14 @@ from probe.ask_quantized import with_quantized
 from probe.cases import Question, onnx_questions
 from probe.contrib_cases import contrib_questions
 from probe.report import describe_probe, report_probe
-from probe.runtimes import RUNTIMES
+from probe.runtimes import RUNTIMES, package_of
 
 from mezzo.api import convert as pipeline
 from mezzo.cli.console import output_layout, print_report
 from mezzo.cli.progress import Patience
 from mezzo.common.errors import InputError, MezzoError
 from mezzo.common.machine import find_machine
-from mezzo.common.packages import missing
+from mezzo.common.packages import find_version, missing
 from mezzo.formats.dtypes import LOW_DTYPES, DType
 from mezzo.plugins import discovery
 
@@ -38,21 +38,21 @@ def probe(name: str, op: str, *, as_json: bool) -> bool:
     table = discovery.target(name)
     if table.name not in RUNTIMES:
         raise InputError(f"target {table.name!r} has no runtime to ask; choose one of {', '.join(sorted(RUNTIMES))}")
-    runtime = RUNTIMES[table.name]
-    version = runtime.version
+    attempts, package = RUNTIMES[table.name], package_of(table)
+    version = find_version(package)
     if version is None:
-        raise missing(runtime.package, f"target {table.name!r}")
+        raise missing(package, f"target {table.name!r}")
     dtypes: tuple[DType, ...] = tuple(LOW_DTYPES.values())
     machine = find_machine()
     expected = table if machine.features is None else table.on_machine(machine.features)
     with Patience() as progress:
         progress("making models", 0, 0)
         questions = _choose(op, table.newest.get("onnx"))
-        findings = ask(expected, runtime, questions, dtypes, _lower, progress)
-        if runtime.attempt_integers is not None:
-            findings = with_quantized(findings, expected, runtime, op, progress)
+        findings = ask(expected, attempts.run, questions, dtypes, _lower, progress)
+        if attempts.run_integers is not None:
+            findings = with_quantized(findings, expected, attempts.run_integers, op, progress)
             dtypes = (*dtypes, DType.QUANTIZED8)
-    asked = f"{runtime.package} {version}"
+    asked = f"{package} {version}"
     if not findings.answers and len(findings.unasked) > 1:
         raise InputError(
             f"{asked} runs none of {len(findings.unasked)} operators here, not even in f32, so nothing can be asked of "

@@ -243,7 +243,7 @@ def test_runtime_without_the_provider_is_the_wrong_package(monkeypatch: pytest.M
 
 def test_openvino_layers_leave_the_first_runs_out() -> None:
     """It tells the mean of all runs so far: after runs of 100, 10, 20 and 30 us the last two took 25 each."""
-    from mezzo.onnx.profile.openvino import _Loaded
+    from mezzo.onnx.profile.openvino import OpenVinoModel
 
     class Op:
         def get_friendly_name(self) -> str:
@@ -252,20 +252,20 @@ def test_openvino_layers_leave_the_first_runs_out() -> None:
         def get_rt_info(self) -> dict[str, str]:
             return {"layerType": "Convolution", "runtimePrecision": "u8"}
 
-    loaded = _Loaded.__new__(_Loaded)
+    loaded = OpenVinoModel.__new__(OpenVinoModel)
     loaded._ops = [Op()]
     means = [100.0, 55.0, 130 / 3, 40.0]
     loaded._runs = [{0: (mean * 1e3, 1)} for mean in means]
-    (row,) = loaded.layers(2)
+    (row,) = loaded.layers(2)["layers"]
     assert row["time_ns"] == pytest.approx(25e3)  # sums of a few FP64
     assert (row["name"], row["op"], row["type"]) == ("layer", "Convolution", "u8")
 
 
 def test_openvino_calls_take_what_their_part_of_them_took() -> None:
     """The first call took 900 us and all others 50: no call but those beside the first has a part in it."""
-    from mezzo.onnx.profile.openvino import _Loaded
+    from mezzo.onnx.profile.openvino import OpenVinoModel
 
-    loaded = _Loaded.__new__(_Loaded)
+    loaded = OpenVinoModel.__new__(OpenVinoModel)
     loaded._runs = [{0: ((900.0 + 50.0 * number) / (number + 1) * 1e3, 1)} for number in range(32)]
     took = [run[0][0] for run in loaded.runs()]
     assert len(took) == 32

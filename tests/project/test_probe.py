@@ -11,8 +11,10 @@ import pytest
 from command_lines import Ran, Run
 from probe import runtimes
 
+from mezzo.common.packages import find_version
 from mezzo.formats.dtypes import DType
 from mezzo.plugins import discovery
+from mezzo.tables.runtime import Runtime
 from mezzo.tables.target import Refusal, Target
 
 CPU = discovery.targets()["onnxruntime-cpu"]
@@ -97,7 +99,7 @@ def test_one_operator_that_was_not_asked_about_is_no_agreement(run):
 def test_a_runtime_that_runs_nothing_here_is_an_error(run, monkeypatch):
     """As onnxruntime-gpu does without a GPU: nothing asked would pass for agreement."""
     # An attempt that no model survives, by name in a module, as the child needs it.
-    rows = {"onnxruntime-cpu": replace(runtimes.RUNTIMES["onnxruntime-cpu"], attempt=operator.truediv)}
+    rows = {"onnxruntime-cpu": replace(runtimes.RUNTIMES["onnxruntime-cpu"], run=operator.truediv)}
     monkeypatch.setattr(probe_runtimes, "RUNTIMES", rows)
     ran = run("onnxruntime-cpu", "--op", "Scatter*")
     assert (ran.code, ran.out) == (2, "")
@@ -127,9 +129,8 @@ def test_errors_are_one_line(run, words, message):
     assert ran.err.startswith(f"probe_runtimes: {message}") and ran.err.count("\n") == 1
 
 
-def test_runtime_that_is_not_installed_is_named(run, monkeypatch):
-    absent = replace(runtimes.RUNTIMES["openvino-cpu"], package="mezzo-has-no-such-runtime")
-    monkeypatch.setattr(probe_runtimes, "RUNTIMES", {"openvino-cpu": absent})
+def test_runtime_that_is_not_installed_is_named(run, table):
+    table(replace(discovery.target("openvino-cpu"), runtime=Runtime(package="mezzo-has-no-such-runtime")))
     ran = run("openvino-cpu")
     expected = (
         "probe_runtimes: target 'openvino-cpu': mezzo-has-no-such-runtime is not installed; "
@@ -141,10 +142,11 @@ def test_runtime_that_is_not_installed_is_named(run, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(runtimes.RUNTIMES))
 def test_shipped_table_agrees_with_the_installed_runtime(run, name):
-    version = runtimes.RUNTIMES[name].version
-    if version is None:
-        pytest.skip(f"{runtimes.RUNTIMES[name].package} is not installed")
     table = discovery.target(name)
+    package = runtimes.package_of(table)
+    version = find_version(package)
+    if version is None:
+        pytest.skip(f"{package} is not installed")
     since = {row.since for row in table.refusals} | {listing.since for listing in table.listings}
     if not any(known.endswith(f" {version}") for known in since):
         pytest.skip(f"the table is of {' and '.join(since)}; installed is {version}")

@@ -8,7 +8,7 @@ from probe.children import Child
 from probe.integers import ask_onnxruntime, refuse_float_layers, refuse_wrong
 from probe.quantized_cases import quantized_forms
 from probe.quantized_forms import Form, Port, Way, build, run_plainly
-from probe.runtimes import RUNTIMES, Runtime
+from probe.runtimes import RUNTIMES
 
 from mezzo.formats.dtypes import DType
 from mezzo.onnx.profile.runtime_graphs import GraphKernel
@@ -113,7 +113,7 @@ def accept_everything(model: bytes, feeds: object) -> None:
 def test_rows_that_the_runtime_denies_are_told_and_other_ways_are_not_asked():
     table = discovery.target("onnxruntime-cpu")
     with Child(refuse_everything) as child:
-        (answer,) = ask_quantized(table, child, [CONV], "demo")
+        (answer,) = ask_quantized(table, child, [CONV])
     assert not answer.agrees and answer.row is None and answer.reason == "in f32"
     assert dict(answer.attributes) == {"form": str(CONV), "result": "quantized"}
 
@@ -122,7 +122,7 @@ def test_operators_without_a_row_are_asked_with_a_quantize_behind_them():
     table = discovery.target("onnxruntime-cpu")
     form = Form(op="Elu", ports=(DATA,))
     with Child(accept_everything) as child:
-        answers = list(ask_quantized(table, child, [form], "demo"))
+        answers = list(ask_quantized(table, child, [form]))
     assert [dict(answer.attributes)["result"] for answer in answers] == ["quantized", "same"]
     assert not any(answer.agrees for answer in answers)
     assert answers[0].row is not None and answers[0].row.because == "has no kernel of it on quantized operands"
@@ -130,8 +130,7 @@ def test_operators_without_a_row_are_asked_with_a_quantize_behind_them():
 
 def test_probe_asks_about_the_operators_of_a_pattern():
     bare = Target(name="bare", summary="")
-    runtime = Runtime("bare", "demo", accept_everything, refuse_everything)
-    found = with_quantized(Findings((), ()), bare, runtime, "tanh*")
+    found = with_quantized(Findings((), ()), bare, refuse_everything, "tanh*")
     assert {answer.op for answer in found.answers} == {"Tanh"} and not found.disagreements
 
 
@@ -142,9 +141,9 @@ def test_forms_are_told_apart_by_their_text():
 
 def test_installed_onnxruntime_agrees_about_a_sample():
     """Every ninth form: the whole takes minutes, and `tools/probe_runtimes.py` asks all."""
-    runtime = RUNTIMES["onnxruntime-cpu"]
-    assert runtime.attempt_integers is not None
+    attempt = RUNTIMES["onnxruntime-cpu"].run_integers
+    assert attempt is not None
     sample = [form for form in quantized_forms() if form.op in ("Conv", "MaxPool", "Add", "Concat")][::9]
-    with Child(runtime.attempt_integers) as child:
-        answers = list(ask_quantized(discovery.target("onnxruntime-cpu"), child, sample, "demo"))
+    with Child(attempt) as child:
+        answers = list(ask_quantized(discovery.target("onnxruntime-cpu"), child, sample))
     assert answers and [answer for answer in answers if not answer.agrees] == []

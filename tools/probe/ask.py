@@ -10,10 +10,10 @@ import onnx
 from mezzo.formats.dtypes import DType
 from mezzo.onnx.protos.attributes import NodeAttributes
 from mezzo.tables.target import Refusal, Target
-from probe.attempts import Feeds
+from probe.attempts import Attempt, Feeds
 from probe.cases import Question
 from probe.children import Child
-from probe.runtimes import Runtime
+from probe.runtimes import package_of
 
 Model: TypeAlias = onnx.ModelProto
 # Converts a one-node model so that the operator runs in a dtype; None if the schema does not allow
@@ -57,7 +57,7 @@ class Findings:
 
 def ask(
     target: Target,
-    runtime: Runtime,
+    attempt: Attempt,
     questions: Sequence[Question],
     dtypes: Sequence[DType],
     lower: Lower,
@@ -66,10 +66,10 @@ def ask(
     """Try every question in every dtype in a child process; look it up in the target's table."""
     answers: list[Answer] = []
     failures: dict[str, str] = {}
-    with Child(runtime.attempt) as child:
+    with Child(attempt) as child:
         for number, question in enumerate(questions):
             if progress is not None:
-                progress(f"asking {runtime.package}", number, len(questions))
+                progress(f"asking {package_of(target)}", number, len(questions))
             result = _ask_one(target, question, dtypes, lower, child)
             if isinstance(result, str):
                 failures.setdefault(question.name, result)

@@ -10,11 +10,12 @@ from mezzo.formats.dtypes import DType
 from mezzo.tables.quantized_kernels import Bias, Operand, OutputMode, QuantizedKernel
 from mezzo.tables.target import Refusal, Target
 from probe.ask import Answer, Findings, Progress
+from probe.attempts import Attempt
 from probe.children import Child
 from probe.dynamic_forms import build_dynamic, is_dynamic
 from probe.quantized_cases import quantized_forms
 from probe.quantized_forms import Built, Form, Port, Way, build
-from probe.runtimes import Runtime
+from probe.runtimes import package_of
 
 # Ways in which a kernel's result may be used, by its output type.
 _WAYS = {
@@ -93,18 +94,17 @@ def _takes(operand: Operand, port: Port) -> bool:
 
 
 def with_quantized(
-    findings: Findings, target: Target, runtime: Runtime, pattern: str, progress: Progress | None = None
+    findings: Findings, target: Target, attempt: Attempt, pattern: str, progress: Progress | None = None
 ) -> Findings:
     """The findings, extended by answers on quantized forms of operators that match a pattern."""
-    assert runtime.attempt_integers is not None, "who asks knows that the runtime can tell"
     forms = [form for form in quantized_forms() if fnmatchcase(form.op.lower(), pattern.lower())]
-    with Child(runtime.attempt_integers) as child:
-        answers = ask_quantized(target, child, forms, runtime.package, progress)
+    with Child(attempt) as child:
+        answers = ask_quantized(target, child, forms, progress)
     return replace(findings, answers=(*findings.answers, *answers))
 
 
 def ask_quantized(
-    target: Target, child: Child, forms: Sequence[Form], package: str, progress: Progress | None = None
+    target: Target, child: Child, forms: Sequence[Form], progress: Progress | None = None
 ) -> Iterator[Answer]:
     """Try each form in every way that a row claims; those without rows, with a quantized result.
 
@@ -112,7 +112,7 @@ def ask_quantized(
     """
     for number, form in enumerate(forms):
         if progress is not None:
-            progress(f"asking {package} about integers", number, len(forms))
+            progress(f"asking {package_of(target)} about integers", number, len(forms))
         claimed = {way: row for way in ways(form) if (row := claiming(target, form, way)) is not None}
         for way in claimed or (
             ()

@@ -8,27 +8,20 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from mezzo.common.packages import find_version
 from mezzo.onnx.run.runtime_libraries import load_onnxruntime, load_openvino
+from mezzo.tables.target import Target
 from probe.attempts import Attempt, Feeds
 from probe.integers import ask_onnxruntime, ask_openvino
 
 
 @dataclass(frozen=True, slots=True)
-class Runtime:
-    """One runtime. `package` is what users install. `attempt` runs a model, in a child process;
-    `attempt_integers` also fails if it does not run in INT8, None if that cannot be observed.
+class Attempts:
+    """How a probe tries one runtime. `run` runs a model, in a child process; `run_integers` also
+    fails if it does not run in INT8, None if that cannot be observed.
     """
 
-    target: str
-    package: str
-    attempt: Attempt
-    attempt_integers: Attempt | None = None
-
-    @property
-    def version(self) -> str | None:
-        """The installed version; None if not installed."""
-        return find_version(self.package)
+    run: Attempt
+    run_integers: Attempt | None = None
 
 
 def _ask_onnxruntime(model: bytes, feeds: Feeds | None) -> None:
@@ -83,11 +76,15 @@ def _ask_openvino(model: bytes, feeds: Feeds | None) -> None:
         compiled.create_infer_request().infer({name: value for name, value in feeds.items() if name in used})
 
 
-RUNTIMES: Mapping[str, Runtime] = {
-    runtime.target: runtime
-    for runtime in (
-        Runtime("onnxruntime-cpu", "onnxruntime", _ask_onnxruntime, ask_onnxruntime),
-        Runtime("onnxruntime-cuda", "onnxruntime-gpu", _ask_onnxruntime_cuda),
-        Runtime("openvino-cpu", "openvino", _ask_openvino, ask_openvino),
-    )
+# By target.
+RUNTIMES: Mapping[str, Attempts] = {
+    "onnxruntime-cpu": Attempts(_ask_onnxruntime, ask_onnxruntime),
+    "onnxruntime-cuda": Attempts(_ask_onnxruntime_cuda),
+    "openvino-cpu": Attempts(_ask_openvino, ask_openvino),
 }
+
+
+def package_of(target: Target) -> str:
+    """The package that users install for a target that has a row here."""
+    assert target.runtime is not None, "a runtime that is asked is installed as a package"
+    return target.runtime.package

@@ -52,16 +52,16 @@ def _ask_target(name: str) -> Mapping[str, Any]:
     import numpy as np
     import onnx.parser
 
-    from mezzo.onnx.profile.runtimes import load_whole
+    from mezzo.onnx.profile.loaded import LoadOptions
+    from mezzo.onnx.profile.runtimes import load_model
 
     runtime = target(name).runtime
     assert runtime is not None and runtime.driver is not None, "it can be run"
     with tempfile.TemporaryDirectory(prefix="mezzo-") as folder:
         path = Path(folder, "model.onnx")
         onnx.save(onnx.parser.parse_model(_MODEL), path)
-        load_whole(
-            runtime.driver, runtime.provider, path, {"x": np.ones(2, np.float32)}, Path(folder)
-        ).call()
+        feeds, options = {"x": np.ones(2, np.float32)}, LoadOptions(provider=runtime.provider)
+        load_model(runtime.driver, path, feeds, Path(folder), options).call()
     return {}
 
 

@@ -103,6 +103,7 @@ def time_models(
             paths.append(stage_model(model, place, feeds, write))
         request = {
             "driver": target.runtime.driver,
+            "provider": target.runtime.provider,
             "profile": profile,
             "models": paths,
             **asdict(effort),

@@ -13,67 +13,46 @@ from typing import Any
 import numpy as np
 import onnx
 
+from mezzo.onnx.profile.loaded import LoadedModel, LoadOptions, Profiling
 from mezzo.onnx.profile.runtime_graphs import GraphKernel, kernels_of_onnxruntime
 from mezzo.onnx.run.runtime_libraries import load_onnxruntime
 
 _CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 _SUFFIX = "_kernel_time"
+_CPU = "CPUExecutionProvider"
 
 
 def load(
-    path: Path, feeds: Mapping[str, Any], folder: Path, threads: int | None, *, profile: bool
-) -> "_Loaded":
-    """Load a model on the CPU; profiles go to `folder`. Raises what ONNX Runtime raises."""
-    runtime = load_onnxruntime()
-    if not profile:
-        return _Loaded(
-            runtime.InferenceSession(str(path), _options(runtime, threads), providers=_PROVIDERS),
-            feeds,
-        )
-    optimized = folder / "optimized.onnx"
-    options = _options(runtime, threads)
-    _keep_optimized(options, optimized)
-    runtime.InferenceSession(str(path), options, providers=_PROVIDERS)
-    graph = onnx.load(optimized, load_external_data=False)
-    nodes = [node for node in _all_nodes(graph.graph) if node.op_type not in _CONTROL]
-    _name_each(nodes)
-    onnx.save(graph, optimized)
-    options = _options(runtime, threads)
-    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.enable_profiling = True
-    options.profile_file_prefix = str(folder / "profile")
-    return _Loaded(
-        runtime.InferenceSession(str(optimized), options, providers=_PROVIDERS), feeds, nodes
-    )
-
-
-def load_whole(
-    path: Path, feeds: Mapping[str, Any], threads: int | None, provider: str, trace: Path | None,
-    optimized: Path | None = None,
-) -> "_Loaded":  # fmt: skip
-    """Load a model as a user would. `trace` is the path prefix of the runtime's own profile, if
-    any; `optimized` the path for the optimized graph, with weights in a separate file.
-
-    Raises whatever ONNX Runtime raises.
+    path: Path, feeds: Mapping[str, Any], folder: Path, options: LoadOptions
+) -> "OnnxRuntimeModel":
+    """Load a model; profiles and the optimized graph, with weights in a separate file, go to
+    `folder`. Raises whatever ONNX Runtime raises.
     """
+    provider = options.provider
+    assert provider is not None, "targets of ONNX Runtime have one"
     runtime = load_onnxruntime()
-    options = _options(runtime, threads)
     # GPU libraries installed as Python packages.
-    if provider not in _PROVIDERS and hasattr(runtime, "preload_dlls"):
+    if provider != _CPU and hasattr(runtime, "preload_dlls"):
         runtime.preload_dlls()
-    if trace is not None:
-        options.enable_profiling = True
-        options.profile_file_prefix = str(trace)
-    if optimized is not None:
-        _keep_optimized(options, optimized)
-    providers = list(dict.fromkeys((provider, *_PROVIDERS)))
-    session = runtime.InferenceSession(str(path), options, providers=providers)
+    session_options = _session_options(runtime, options)
+    providers = list(dict.fromkeys((provider, _CPU)))
+    optimized = folder / "optimized.onnx"
+    nodes: Sequence[onnx.NodeProto] = ()
+    if options.profiling is Profiling.NODES:
+        _keep_optimized(session_options, optimized)
+        runtime.InferenceSession(str(path), session_options, providers=providers)
+        path, nodes = optimized, _name_kernels(optimized)
+        session_options = _session_options(runtime, options)
+        session_options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    elif options.shows_kernels:
+        _keep_optimized(session_options, optimized)
+    if options.profiling is not Profiling.NOTHING:
+        session_options.enable_profiling = True
+        session_options.profile_file_prefix = str(folder / "profile")
+    session = runtime.InferenceSession(str(path), session_options, providers=providers)
     if session.get_providers()[0] != provider:  # it falls back silently, with a log line
         raise RuntimeError(f"{provider} could not be started")
-    return _Loaded(session, feeds, optimized=optimized)
-
-
-_PROVIDERS = ["CPUExecutionProvider"]
+    return OnnxRuntimeModel(session, feeds, nodes, optimized)
 
 
 def _keep_optimized(options: Any, path: Path) -> None:
@@ -87,21 +66,36 @@ def _keep_optimized(options: Any, path: Path) -> None:
     )
 
 
-def _options(runtime: Any, threads: int | None) -> Any:
-    options = runtime.SessionOptions()
-    options.log_severity_level = 4
-    if threads is not None:
-        options.intra_op_num_threads = threads
-    return options
+def _name_kernels(optimized: Path) -> list[onnx.NodeProto]:
+    """Give the nodes of an optimized model unique names, in its file. Returns those that run
+    kernels.
+    """
+    model = onnx.load(optimized, load_external_data=False)
+    nodes = [node for node in _all_nodes(model.graph) if node.op_type not in _CONTROL]
+    _name_each(nodes)
+    onnx.save(model, optimized)
+    return nodes
 
 
-class _Loaded:
+def _session_options(runtime: Any, options: LoadOptions) -> Any:
+    session_options = runtime.SessionOptions()
+    session_options.log_severity_level = 4
+    if options.threads is not None:
+        session_options.intra_op_num_threads = options.threads
+    return session_options
+
+
+class OnnxRuntimeModel(LoadedModel):
+    """A session with its feeds. `nodes`: those of a profile of nodes; `optimized`: the file of the
+    optimized graph, if it was kept.
+    """
+
     def __init__(
         self,
         session: Any,
         feeds: Mapping[str, Any],
-        nodes: Sequence[onnx.NodeProto] = (),
-        optimized: Path | None = None,
+        nodes: Sequence[onnx.NodeProto],
+        optimized: Path,
     ) -> None:
         self._session, self._nodes, self._optimized = session, nodes, optimized
         input_names = {port.name for port in session.get_inputs()}
@@ -118,7 +112,6 @@ class _Loaded:
             self._session.run_with_ort_values(None, self._values)
 
     def answer(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """The outputs for other feeds, by name."""
         names = [port.name for port in self._session.get_outputs()]
         if any(map(_needs_number, feeds.values())):
             values = {name: _value(feed) for name, feed in feeds.items()}
@@ -128,16 +121,12 @@ class _Loaded:
         return dict(zip(names, results, strict=True))
 
     def graph_kernels(self) -> Sequence[GraphKernel]:
-        """The kernels of the optimized graph, which `load_whole` was asked to write."""
-        assert self._optimized is not None, "it was loaded so"
         return kernels_of_onnxruntime(onnx.load(self._optimized, load_external_data=False).graph)
 
-    def end_trace(self) -> Path:
-        """End the runtime's own profile; returns its file."""
-        return Path(self._session.end_profiling())
+    def layers(self, warm_calls: int) -> Mapping[str, Any]:
+        return {"trace": self._session.end_profiling()}
 
     def runs(self) -> Sequence[Mapping[int, tuple[float, int]]]:
-        """Time in ns and calls of each kernel, for each run. Ends the profile."""
         number = {node.name: index for index, node in enumerate(self._nodes)}
         events = json.loads(Path(self._session.end_profiling()).read_text(encoding="utf-8"))
         starts = sorted(event["ts"] for event in events if event.get("name") == "model_run")

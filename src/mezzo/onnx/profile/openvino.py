@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from mezzo.onnx.profile.loaded import LoadedModel, LoadOptions, Profiling
 from mezzo.onnx.profile.runtime_graphs import GraphKernel, kernels_of_openvino
 from mezzo.onnx.run.runtime_libraries import load_openvino
 
@@ -23,48 +24,40 @@ _PARTS = 8
 
 
 def load(
-    path: Path,
-    feeds: Mapping[str, Any],
-    folder: Path,
-    threads: int | None,
-    *,
-    profile: bool,
-    keeps_types: bool = True,
-) -> "_Loaded":
-    """Load a model. `folder` is unused. Raises whatever OpenVINO raises.
-
-    `keeps_types`: run in the precisions of the file, not in those that the plug-in prefers.
-    """
+    path: Path, feeds: Mapping[str, Any], folder: Path, options: LoadOptions
+) -> "OpenVinoModel":
+    """Load a model. `folder` is unused. Raises whatever OpenVINO raises."""
     openvino = load_openvino()
     hints = openvino.properties.hint
+    mode = hints.ExecutionMode
+    is_profiled = options.profiling is not Profiling.NOTHING
     config: dict[Any, Any] = {
-        hints.execution_mode: (
-            hints.ExecutionMode.ACCURACY if keeps_types else hints.ExecutionMode.PERFORMANCE
-        ),
+        hints.execution_mode: mode.ACCURACY if options.keeps_types else mode.PERFORMANCE,
         hints.performance_mode: hints.PerformanceMode.LATENCY,
-        "PERF_COUNT": profile,
+        "PERF_COUNT": is_profiled,
     }
-    if threads is not None:
-        config["INFERENCE_NUM_THREADS"] = threads
+    if options.threads is not None:
+        config["INFERENCE_NUM_THREADS"] = options.threads
     core = openvino.Core()
-    return _Loaded(
-        core.compile_model(core.read_model(str(path)), "CPU", config), feeds, profile=profile
-    )
+    compiled = core.compile_model(core.read_model(str(path)), "CPU", config)
+    return OpenVinoModel(compiled, feeds, is_profiled=is_profiled)
 
 
-class _Loaded:
-    def __init__(self, compiled: Any, feeds: Mapping[str, Any], *, profile: bool) -> None:
-        self._profile, self._compiled = profile, compiled
+class OpenVinoModel(LoadedModel):
+    """A compiled model with its feeds."""
+
+    def __init__(self, compiled: Any, feeds: Mapping[str, Any], *, is_profiled: bool) -> None:
+        self._is_profiled, self._compiled = is_profiled, compiled
         self._request = compiled.create_infer_request()
         used = {name for port in compiled.inputs for name in port.get_names()}
         self._feeds = {name: _value(feed) for name, feed in feeds.items() if name in used}
-        self._ops = compiled.get_runtime_model().get_ordered_ops() if profile else []
+        self._ops = compiled.get_runtime_model().get_ordered_ops() if is_profiled else []
         self._index = {op.get_friendly_name(): number for number, op in enumerate(self._ops)}
         self._runs: list[Mapping[int, tuple[float, int]]] = []
 
     def call(self) -> None:
         self._request.infer(self._feeds, share_inputs=True, share_outputs=True)
-        if not self._profile:
+        if not self._is_profiled:
             return
         run: dict[int, tuple[float, int]] = {}
         for info in self._request.get_profiling_info():
@@ -74,7 +67,6 @@ class _Loaded:
         self._runs.append(run)
 
     def answer(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """The outputs for other feeds, by name."""
         used = {name for port in self._compiled.inputs for name in port.get_names()}
         # The timed request shares memory with its feeds.
         request = self._compiled.create_infer_request()
@@ -86,7 +78,6 @@ class _Loaded:
         return answers
 
     def graph_kernels(self) -> Sequence[GraphKernel]:
-        """The kernels of the compiled graph."""
         return list(kernels_of_openvino(self._compiled.get_runtime_model()))
 
     def runs(self) -> Sequence[Mapping[int, tuple[float, int]]]:
@@ -117,10 +108,9 @@ class _Loaded:
             number: max(0.0, total_ns / (last - first)) for number, total_ns in totals_ns.items()
         }
 
-    def layers(self, warm: int) -> Sequence[dict[str, Any]]:
-        """The executed layers, with type and mean time per run, without the first `warm` runs."""
-        assert len(self._runs) > warm > 0, "some runs are left"
-        times_ns, rows = self._mean_of(warm, len(self._runs)), []
+    def layers(self, warm_calls: int) -> Mapping[str, Any]:
+        assert len(self._runs) > warm_calls > 0, "some runs are left"
+        times_ns, rows = self._mean_of(warm_calls, len(self._runs)), []
         for number, op in enumerate(self._ops):
             if number in times_ns:
                 facts = op.get_rt_info()
@@ -128,10 +118,9 @@ class _Loaded:
                 rows.append(
                     {**named, "type": _text(facts, "runtimePrecision"), "time_ns": times_ns[number]}
                 )
-        return rows
+        return {"layers": rows}
 
     def kernels(self) -> Sequence[dict[str, Any]]:
-        """The nodes of the compiled graph, with the original nodes fused in each."""
         rows = []
         for op in self._ops:
             facts = op.get_rt_info()

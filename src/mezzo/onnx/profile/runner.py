@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from mezzo.onnx.profile.feedfiles import ANSWERS, read_feeds, write_feeds
-from mezzo.onnx.profile.runtimes import load_whole
+from mezzo.onnx.profile.loaded import LoadedModel, LoadOptions, Profiling
+from mezzo.onnx.profile.runtimes import load_model
 
 _WARM_CALLS = 2  # the first call allocates, the second may still compile
 
@@ -29,8 +30,10 @@ def main(folder: Path) -> None:
         loaded = _load(request, folder)
         for _ in range(_WARM_CALLS):
             loaded.call()
-        if request["profile"]:
-            _say(answers, _profile(loaded, request["profile"]))
+        if request["profiled_runs"]:
+            for _ in range(request["profiled_runs"]):
+                loaded.call()
+            _say(answers, loaded.layers(_WARM_CALLS))
             return
         _say(answers, {})
         for line in sys.stdin:
@@ -39,7 +42,7 @@ def main(folder: Path) -> None:
         _say(answers, {"error": " ".join(str(error).split()) or type(error).__name__})
 
 
-def _obey(loaded: Any, order: Mapping[str, Any], folder: Path) -> Mapping[str, object]:
+def _obey(loaded: LoadedModel, order: Mapping[str, Any], folder: Path) -> Mapping[str, object]:
     """Execute one request."""
     if "feeds" in order:
         place = folder / order["feeds"]
@@ -60,33 +63,20 @@ def _say(answers: TextIO, answer: Mapping[str, object]) -> None:
     answers.flush()
 
 
-def _load(request: Mapping[str, Any], folder: Path) -> Any:
-    return load_whole(
-        request["driver"], request["provider"], Path(request["model"]),
-        read_feeds(folder / "feeds"), folder, threads=request["threads"],
-        keeps_types=request["keeps_types"], is_profiled=bool(request["profile"]),
-        shows_kernels=request["shows_kernels"],
-    )  # fmt: skip
+def _load(request: Mapping[str, Any], folder: Path) -> LoadedModel:
+    profiling = Profiling.LAYERS if request["profiled_runs"] else Profiling.NOTHING
+    options = LoadOptions(profiling=profiling, **request["options"])
+    feeds = read_feeds(folder / "feeds")
+    return load_model(request["driver"], Path(request["model"]), feeds, folder, options)
 
 
-def _turn(loaded: Any, pause_s: float, calls: int) -> float:
+def _turn(loaded: LoadedModel, pause_s: float, calls: int) -> float:
     time.sleep(pause_s)  # lets spinning threads of other models go to sleep
     loaded.call()
     start = time.perf_counter_ns()
     for _ in range(calls):
         loaded.call()
     return (time.perf_counter_ns() - start) / calls
-
-
-def _profile(loaded: Any, runs: int) -> dict[str, object]:
-    """Run under the profiler; returns its trace file, or the layers if it writes none."""
-    for _ in range(runs):
-        loaded.call()
-    return (
-        {"trace": str(loaded.end_trace())}
-        if hasattr(loaded, "end_trace")
-        else {"layers": loaded.layers(_WARM_CALLS)}
-    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Runtimes of targets on this machine: installed versions, and models loaded by a driver."""
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +9,17 @@ from mezzo.common.errors import InputError
 from mezzo.common.message_style import option
 from mezzo.common.packages import find_version, missing
 from mezzo.onnx.profile import onnxruntime, openvino
-from mezzo.onnx.profile.runtime_graphs import GraphKernel
+from mezzo.onnx.profile.loaded import LoadedModel, LoadOptions, Profiling
 from mezzo.onnx.run.runtime_libraries import load_onnxruntime
 from mezzo.plugins.discovery import built_in_targets
 from mezzo.tables.runtime import Runtime
 from mezzo.tables.target import Target
+
+# Drivers of mezzo's own. Other names of drivers are functions of plug-ins.
+_DRIVERS: Mapping[str, Callable[[Path, Mapping[str, Any], Path, LoadOptions], LoadedModel]] = {
+    "onnxruntime": onnxruntime.load,
+    "openvino": openvino.load,
+}
 
 
 def installed_version(runtime: Runtime) -> str | None:
@@ -68,39 +74,24 @@ def _built_in(is_fit: Callable[[Runtime], bool]) -> str:
     )
 
 
-def load_whole(
-    driver: str,
-    provider: str | None,
-    path: Path,
-    feeds: Mapping[str, Any],
-    folder: Path,
-    *,
-    threads: int | None = None,
-    keeps_types: bool = True,
-    is_profiled: bool = False,
-    shows_kernels: bool = False,
-) -> Any:
-    """Load a model as its users do, ready for `call()` on the feeds and `answer(feeds)` on others.
+def load_model(
+    driver: str, path: Path, feeds: Mapping[str, Any], folder: Path, options: LoadOptions
+) -> LoadedModel:
+    """Load a model in a target's runtime, by `Runtime.driver`. Traces of runs and the runtime's own
+    graph are written to `folder`, if the options ask for them.
 
-    folder: where a trace of the run and the runtime's own graph are written, if they are asked for.
     Raises whatever the runtime raises.
     """
-    if driver == "onnxruntime":
-        assert provider is not None, "targets of ONNX Runtime have one"
-        trace = folder / "trace" if is_profiled else None
-        optimized = folder / "optimized.onnx" if shows_kernels else None
-        return onnxruntime.load_whole(path, feeds, threads, provider, trace, optimized)
-    if driver == "openvino":
-        return openvino.load(
-            path, feeds, folder, threads, profile=is_profiled, keeps_types=keeps_types
-        )
-    if is_profiled:
-        raise RuntimeError(f"{driver} has no profile of layers")
+    if driver in _DRIVERS:
+        return _DRIVERS[driver](path, feeds, folder, options)
+    if options.profiling is not Profiling.NOTHING:
+        raise RuntimeError(f"{driver} has no profile of {options.profiling.value}")
     module, _, function = driver.partition(":")
-    return _PluginModel(getattr(importlib.import_module(module), function)(path, threads), feeds)
+    run = getattr(importlib.import_module(module), function)(path, options.threads)
+    return _PluginModel(run, feeds)
 
 
-class _PluginModel:
+class _PluginModel(LoadedModel):
     """A model in a plug-in's runtime: outputs, but neither kernels nor layers."""
 
     def __init__(
@@ -113,6 +104,3 @@ class _PluginModel:
 
     def answer(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
         return self._run(feeds)
-
-    def graph_kernels(self) -> Sequence[GraphKernel] | None:
-        return None

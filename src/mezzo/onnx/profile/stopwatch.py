@@ -53,11 +53,13 @@ class OnnxStopwatch:
             raise
         self._request: dict[str, object] = {
             "driver": runtime.driver,
-            "provider": runtime.provider,
             "model": staged,
-            "threads": loading.threads,
-            "keeps_types": loading.keeps_types,
-            "shows_kernels": loading.shows_kernels,
+            "options": {
+                "provider": runtime.provider,
+                "threads": loading.threads,
+                "keeps_types": loading.keeps_types,
+                "shows_kernels": loading.shows_kernels,
+            },
         }
 
     def start(self) -> "OnnxRunner":
@@ -87,7 +89,7 @@ class OnnxStopwatch:
     def _begin(self, profiled_runs: int) -> "_Child":
         place = Path(self._folder.name)
         (place / "request.json").write_text(
-            json.dumps({**self._request, "profile": profiled_runs}), encoding="utf-8"
+            json.dumps({**self._request, "profiled_runs": profiled_runs}), encoding="utf-8"
         )
         return _Child(place, Path(str(self._request["model"])))
 

@@ -6,27 +6,19 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from mezzo.onnx.profile.feedfiles import read_feeds
+from mezzo.onnx.profile.loaded import LoadedModel, LoadOptions, Profiling
+from mezzo.onnx.profile.runtimes import load_model
 
 # For a normal distribution: the interquartile range in standard deviations, and the standard error
 # of the interquartile mean relative to the mean's. The reported spread is two standard errors.
 _QUARTILES_APART = 1.349
 _EFFICIENCY = 1.1
 _ERRORS = 2.0
-
-
-class Loaded(Protocol):
-    """A loaded model. `runs()` returns, per call, ns and calls of each of `kernels()`."""
-
-    def call(self) -> None: ...
-
-    def runs(self) -> Sequence[Mapping[int, tuple[float, int]]]: ...
-
-    def kernels(self) -> Sequence[dict[str, Any]]: ...
 
 
 def main(folder: Path) -> None:
@@ -42,10 +34,16 @@ def main(folder: Path) -> None:
 
 
 def _time(request: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
-    loaded = [
-        _load(request, Path(path), read_feeds(folder / str(number) / "feeds"), folder / str(number))
-        for number, path in enumerate(request["models"])
-    ]
+    options = LoadOptions(
+        provider=request["provider"],
+        threads=request["threads"],
+        profiling=Profiling.NODES if request["profile"] else Profiling.NOTHING,
+    )
+    loaded = []
+    for number, path in enumerate(request["models"]):
+        place = folder / str(number)
+        feeds = read_feeds(place / "feeds")
+        loaded.append(load_model(request["driver"], Path(path), feeds, place, options))
     for model in loaded:  # the first call allocates, the second may still compile
         model.call()
         model.call()
@@ -71,16 +69,7 @@ def _time(request: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
     return timed
 
 
-def _load(request: Mapping[str, Any], path: Path, feeds: Mapping[str, Any], folder: Path) -> Loaded:
-    from mezzo.onnx.profile import onnxruntime, openvino
-
-    threads, profile = request["threads"], bool(request["profile"])
-    if request["driver"] == "onnxruntime":
-        return onnxruntime.load(path, feeds, folder, threads, profile=profile)
-    return openvino.load(path, feeds, folder, threads, profile=profile)
-
-
-def _round(model: Loaded, calls: int, pause_s: float) -> list[int]:
+def _round(model: LoadedModel, calls: int, pause_s: float) -> list[int]:
     """Times of calls in ns, after a pause for other models' threads and a warm-up call."""
     time.sleep(pause_s)
     model.call()
@@ -92,7 +81,7 @@ def _round(model: Loaded, calls: int, pause_s: float) -> list[int]:
     return times
 
 
-def _profile(model: Loaded, rounds: Sequence[Sequence[int]]) -> dict[str, Any]:
+def _profile(model: LoadedModel, rounds: Sequence[Sequence[int]]) -> dict[str, Any]:
     """The model's kernels with their times over all timed calls, and the time outside kernels."""
     kernels, runs = model.kernels(), model.runs()
     timed = [run for number, run in enumerate(runs[2:]) if number % (len(rounds[0]) + 1)]
