@@ -25,8 +25,8 @@ from onnx import numpy_helper
 from suites import why_random
 
 from mezzo.onnx.edit.opset import default_opset, reach
+from mezzo.onnx.protos.graphs import all_nodes
 from mezzo.onnx.run.run import Engine, native_session
-from mezzo.onnx.schema.shapes import all_nodes
 
 TOLERANCE = 1e-5
 

@@ -9,6 +9,7 @@ import onnx
 
 from mezzo.formats.dtypes import HIGH
 from mezzo.ir.nodes import Kind
+from mezzo.onnx.protos.metadata import number_of, set_number
 from mezzo.onnx.read.reading import OnnxReading
 from mezzo.onnx.schema.domains import DEFAULT
 
@@ -63,10 +64,7 @@ def mark_borders(reading: OnnxReading, prefix: str) -> None:
 
 def border_of(proto: onnx.NodeProto) -> int | None:
     """Id of the tie that this inserted Identity represents; None for all other nodes."""
-    for entry in proto.metadata_props:
-        if entry.key == _KEY and entry.value.isdecimal():
-            return int(entry.value)
-    return None
+    return number_of(proto, _KEY)
 
 
 def _knows_identity(function: onnx.FunctionProto) -> bool:
@@ -82,5 +80,5 @@ def _rename_formal(owner: _Owner, name: str, fresh: str) -> None:
 
 def _identity(source: str, result: str, tie: int) -> onnx.NodeProto:
     node = onnx.NodeProto(op_type="Identity", input=[source], output=[result])
-    node.metadata_props.add(key=_KEY, value=str(tie))
+    set_number(node, _KEY, tie)
     return node

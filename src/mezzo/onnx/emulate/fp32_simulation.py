@@ -16,19 +16,21 @@ With an `Accumulation`, every MatMul, Gemm and Conv with a low operand accumulat
 """
 
 from collections import ChainMap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
+from copy import deepcopy
 
 import numpy as np
 import onnx
-import onnx.inliner
 from onnx import TensorProto
 
 from mezzo.contracts.plans import Accumulation
 from mezzo.onnx.emulate.narrowing import narrow, rounds_twice
 from mezzo.onnx.emulate.tiles import is_tiled, tile
 from mezzo.onnx.files.marks import is_marked, mark_widened
+from mezzo.onnx.protos.graphs import inline_functions, replace_nodes, stored_names
 from mezzo.onnx.protos.lowcast import raise_opset, show_overflow
-from mezzo.onnx.protos.names import free_prefix
+from mezzo.onnx.protos.names import free_prefix, numbered
+from mezzo.onnx.protos.node_builder import NodeBuilder
 from mezzo.onnx.schema.types import tensor_type_of
 from mezzo.onnx.schema.value_types import TypedScope, find_node_schema, type_text, value_types
 
@@ -61,16 +63,10 @@ def twin(model: onnx.ModelProto, accumulation: Accumulation | None = None) -> on
 
     Raises: ContractError if tiled accumulation needs a newer opset than the model can reach.
     """
-    source = (
-        onnx.inliner.inline_local_functions(model, convert_version=True)
-        if model.functions
-        else model
-    )
+    source = inline_functions(model)
     if accumulation is not None:
-        raised = onnx.ModelProto()
-        raised.CopyFrom(source)
-        raise_opset(raised, (), accumulation)
-        source = raised
+        source = deepcopy(source)
+        raise_opset(source, (), accumulation)
     opsets = {entry.domain: entry.version for entry in source.opset_import}
     result = onnx.ModelProto()
     result.ir_version = source.ir_version
@@ -79,7 +75,8 @@ def twin(model: onnx.ModelProto, accumulation: Accumulation | None = None) -> on
     if "" not in opsets and "ai.onnx" not in opsets:
         opsets[""] = 13  # the first Cast that knows BF16
         result.opset_import.append(onnx.helper.make_opsetid("", opsets[""]))
-    rewriter = _Rewriter(opsets, free_prefix(source.graph, "twin_"), accumulation)
+    fresh = numbered(free_prefix(source.graph, "twin_"))
+    rewriter = _Rewriter(opsets, fresh, accumulation)
     result.graph.CopyFrom(rewriter.rewrite_main(source.graph, value_types(source)))
     return result
 
@@ -97,36 +94,33 @@ def _widen_text(text: str) -> str:
 
 
 class _Rewriter:
-    """Copies graphs into FP32 form. No name in the model starts with `prefix`."""
+    """Copies graphs into FP32 form. `fresh` returns names that are not in the model."""
 
     def __init__(
-        self, opsets: dict[str, int], prefix: str, accumulation: Accumulation | None
+        self, opsets: dict[str, int], fresh: Callable[[], str], accumulation: Accumulation | None
     ) -> None:
         self._opsets = opsets
-        self._prefix = prefix
+        self._fresh = fresh
         self._accumulation = accumulation
         self._shapes: ChainMap[str, Sequence[int]] = ChainMap()  # of visible constants, by new name
-        self._made = 0
         self._renamed: dict[str, str] = {}  # new names of renamed visible values
 
     def rewrite_main(self, graph: onnx.GraphProto, scope: TypedScope) -> onnx.GraphProto:
         """Rewrite the main graph and round its low-precision inputs."""
         roundings = []
-        constants = set(_constant_names(graph))
+        constants = set(stored_names(graph))
         for port in graph.input:
             low = _LOW_BY_TEXT.get(type_text(port.type))
             if low is not None and port.name not in constants:
                 self._renamed[port.name] = self._fresh()
                 roundings += self._round(port.name, self._renamed[port.name], low)
         result = self._rewrite(graph, scope)
-        body = list(result.node)
-        del result.node[:]
-        result.node.extend([*roundings, *body])
+        replace_nodes(result, [*roundings, *result.node])
         return result
 
     def _rewrite_body(self, graph: onnx.GraphProto, scope: TypedScope) -> onnx.GraphProto:
         visible, self._shapes = self._renamed, self._shapes.new_child()
-        names = (*(port.name for port in graph.input), *_constant_names(graph))
+        names = (*(port.name for port in graph.input), *stored_names(graph))
         self._renamed = visible | {
             name: self._fresh() for name in names if name in scope.types.parents
         }
@@ -204,12 +198,11 @@ class _Rewriter:
 
     def _cast_to_fp8(self, node: onnx.NodeProto, text: str, low: int) -> list[onnx.NodeProto]:
         """Cast to FP8 without saturation; runtimes err just above the largest finite value."""
-        nodes: list[onnx.NodeProto] = []
+        work, source = NodeBuilder(self._fresh), node.input[0]
         if text != "tensor(float)" and not _is_low(text):
-            nodes.append(_cast(node.input[0], self._fresh(), TensorProto.FLOAT))
-            node.input[0] = nodes[-1].output[0]
-        node.input[0] = show_overflow(node.input[0], low, self._fresh, nodes)
-        return [*nodes, node]
+            source = work.cast(source, TensorProto.FLOAT)
+        node.input[0] = show_overflow(work, source, low)
+        return [*work.nodes, node]
 
     def _must_keep(self, node: onnx.NodeProto, inputs: list[str], outputs: list[str]) -> bool:
         """Whether the operator has no FP32 form with the same semantics."""
@@ -260,10 +253,6 @@ class _Rewriter:
     def _read(self, name: str) -> str:
         return self._renamed.get(name, name)
 
-    def _fresh(self) -> str:
-        self._made += 1
-        return f"{self._prefix}{self._made}"
-
 
 def _forbid_quantizing(node: onnx.NodeProto) -> None:
     """Remove `accuracy_level`, which permits kernels to quantize activations for speed."""
@@ -279,8 +268,7 @@ def _cast(source: str, result: str, to: int) -> onnx.NodeProto:
 
 
 def widen_port(port: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
-    result = onnx.ValueInfoProto()
-    result.CopyFrom(port)
+    result = deepcopy(port)
     _widen_type(result.type)
     return result
 
@@ -302,8 +290,7 @@ def widen_tensor(tensor: onnx.TensorProto) -> onnx.TensorProto:
 
 
 def widen_sparse(sparse: onnx.SparseTensorProto) -> onnx.SparseTensorProto:
-    result = onnx.SparseTensorProto()
-    result.CopyFrom(sparse)
+    result = deepcopy(sparse)
     result.values.CopyFrom(widen_tensor(sparse.values))
     return result
 
@@ -318,8 +305,3 @@ def widen_attributes(node: onnx.NodeProto) -> None:
             attribute.sparse_tensor.CopyFrom(widen_sparse(attribute.sparse_tensor))
         elif attribute.type == onnx.AttributeProto.TYPE_PROTO:
             _widen_type(attribute.tp)
-
-
-def _constant_names(graph: onnx.GraphProto) -> Iterable[str]:
-    yield from (tensor.name for tensor in graph.initializer)
-    yield from (sparse.values.name for sparse in graph.sparse_initializer)

@@ -7,10 +7,12 @@ side. All steps are exact in FP64.
 """
 
 from collections.abc import Callable
-from typing import Any
 
+import numpy as np
 import onnx
 from onnx import TensorProto
+
+from mezzo.onnx.protos.node_builder import NodeBuilder
 
 # The next value after the largest finite one if the exponent range went on: replaces infinity.
 _EDGE: dict[int, float] = {TensorProto.FLOAT16: 2.0**16, TensorProto.BFLOAT16: 2.0**128}
@@ -36,55 +38,35 @@ def narrow(source: str, text: str, low: int, fresh: Callable[[], str]) -> list[o
 
     `text` is the ONNX type string of `source`.
     """
-    work = _Nodes(fresh)
+    work = NodeBuilder(fresh)
     wide = source if text == "tensor(double)" else work.cast(source, TensorProto.DOUBLE)
     single = work.cast(wide, TensorProto.FLOAT)
     middle = work.cast(single, TensorProto.DOUBLE)
     rest = work.add("Sub", wide, middle)
     if text in _BEYOND_DOUBLE:
         rest = work.add("Add", rest, _lost_by_double(work, source, wide, _BEYOND_DOUBLE[text]))
-    edge = work.constant(_EDGE[low])
-    lowest = work.constant(-_EDGE[low])
-    nearest = work.add("Max", work.add("Min", work.pass_through(single, low), edge), lowest)
+    edge = work.constant(_EDGE[low], np.float64)
+    lowest = work.constant(-_EDGE[low], np.float64)
+    nearest = work.add("Max", work.add("Min", _pass_through(work, single, low), edge), lowest)
     gap = work.add("Sub", middle, nearest)
     # Mirroring the nearest value at the middle yields the other neighbour, but only for a midpoint.
     mirrored = work.add("Add", middle, gap)
     other = work.cast(mirrored, TensorProto.FLOAT)
-    drift = work.add("Abs", work.add("Sub", work.pass_through(other, low), mirrored))
-    zero = work.constant(0.0)
+    drift = work.add("Abs", work.add("Sub", _pass_through(work, other, low), mirrored))
+    zero = work.constant(0.0, np.float64)
     is_tie = work.add("Not", work.add("Greater", drift, zero))
     is_beyond = work.add("Greater", work.add("Mul", rest, gap), zero)
     work.add("Where", work.add("And", is_tie, is_beyond), other, single)
     return work.nodes
 
 
-def _lost_by_double(work: "_Nodes", source: str, wide: str, element: int) -> str:
+def _lost_by_double(work: NodeBuilder, source: str, wide: str, element: int) -> str:
     """The integer minus its FP64 value. Wraparound past 2**63 still gives the right difference."""
     back = work.cast(work.cast(wide, element), TensorProto.INT64)
     whole = source if element == TensorProto.INT64 else work.cast(source, TensorProto.INT64)
     return work.cast(work.add("Sub", whole, back), TensorProto.DOUBLE)
 
 
-class _Nodes:
-    """A node builder: every method appends nodes and returns the name of their output."""
-
-    def __init__(self, fresh: Callable[[], str]) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self._fresh = fresh
-
-    def add(self, op: str, *inputs: str, **attributes: Any) -> str:
-        result = self._fresh()
-        self.nodes.append(onnx.helper.make_node(op, inputs, [result], **attributes))
-        return result
-
-    def cast(self, source: str, to: int) -> str:
-        return self.add("Cast", source, to=to)
-
-    def pass_through(self, source: str, low: int) -> str:
-        """Cast to `low` and back to FP64."""
-        return self.cast(self.cast(source, low), TensorProto.DOUBLE)
-
-    def constant(self, number: float) -> str:
-        return self.add(
-            "Constant", value=onnx.helper.make_tensor("", TensorProto.DOUBLE, [], [number])
-        )
+def _pass_through(work: NodeBuilder, source: str, low: int) -> str:
+    """Cast to `low` and back to FP64."""
+    return work.cast(work.cast(source, low), TensorProto.DOUBLE)

@@ -28,8 +28,9 @@ from mezzo.onnx.emulate.tags import tag_of
 from mezzo.onnx.emulate.tiles import is_tiled, tile
 from mezzo.onnx.files.marks import is_marked, mark_rounded
 from mezzo.onnx.protos.attributes import constant_tensor
+from mezzo.onnx.protos.graphs import replace_nodes
 from mezzo.onnx.protos.lowcast import round_nodes
-from mezzo.onnx.protos.names import free_prefix
+from mezzo.onnx.protos.names import free_prefix, numbered
 from mezzo.onnx.protos.rounding import round_through
 from mezzo.onnx.schema.types import TO_ONNX, parse_type_string
 from mezzo.onnx.schema.value_types import TypedScope, value_types
@@ -100,7 +101,7 @@ class _Switcher:
         self._planned = graph
         self._planning = planning
         self._prefix = free_prefix(model.graph, "switch_")
-        self._made = 0
+        self._fresh = numbered(self._prefix)
         self._opset = default_opset(model) or 1
         self._renamed: dict[str, str] = {}
         # Rounded weights by id(weight); `_weights` keeps the originals alive, so ids stay unique.
@@ -136,8 +137,7 @@ class _Switcher:
         # Not defaults of inputs.
         fixed = [tensor for tensor in graph.initializer if tensor.name not in feeds]
         body = self._rewrite(graph, fixed, scope, _Seen())
-        del graph.node[:]
-        graph.node.extend([*heads, *body, *tails])
+        replace_nodes(graph, [*heads, *body, *tails])
 
     def declare_flags(self, model: onnx.ModelProto) -> dict[DType, str]:
         """Declare one input per format, split it into the flags, and store the weights that are
@@ -160,9 +160,7 @@ class _Switcher:
                 )
             else:
                 first.append(onnx.helper.make_node("Split", [name], flags, axis=0))
-        body = list(graph.node)
-        del graph.node[:]
-        graph.node.extend([*first, *body])
+        replace_nodes(graph, [*first, *graph.node])
         return names
 
     def _rewrite(
@@ -186,8 +184,7 @@ class _Switcher:
                         scope.bodies[index, attribute.name],
                         visible.inside(),
                     )
-                    del body.node[:]
-                    body.node.extend(rewritten)
+                    replace_nodes(body, rewritten)
             visible.note(node, scope)
             nodes += self._switch(node, scope, visible)
         return nodes
@@ -405,10 +402,6 @@ class _Switcher:
 
     def _flag(self, place: int, dtype: DType) -> str:
         return f"{self._prefix}{dtype}_{place}"
-
-    def _fresh(self) -> str:
-        self._made += 1
-        return f"{self._prefix}{self._made}"
 
 
 def make_port(name: str, text: str) -> onnx.ValueInfoProto:

@@ -8,8 +8,9 @@ import onnx
 
 from mezzo.ir.nodes import Kind
 from mezzo.onnx.files.runnable_model import RunnableModel
-from mezzo.onnx.measure.compared import flatten
 from mezzo.onnx.model import OnnxModel
+from mezzo.onnx.protos.graphs import inline_functions
+from mezzo.onnx.protos.metadata import number_of, set_number
 from mezzo.onnx.read.functions import replace_functions
 from mezzo.onnx.read.reading import OnnxReading
 
@@ -24,18 +25,12 @@ def tagged(model: OnnxModel, reading: OnnxReading) -> RunnableModel:
     """
     for node, proto in zip(reading.graph.nodes, reading.handles.protos, strict=True):
         if proto is not None and node.kind is Kind.OP:
-            other_entries = [entry for entry in proto.metadata_props if entry.key != _KEY]
-            del proto.metadata_props[:]
-            proto.metadata_props.extend(other_entries)
-            proto.metadata_props.add(key=_KEY, value=str(node.id))
+            set_number(proto, _KEY, node.id)
     replace_functions(reading.handles)
     whole = model.runnable(reading.handles.model)
-    return whole.with_model(flatten(whole.model))
+    return whole.with_model(inline_functions(whole.model))
 
 
 def tag_of(proto: onnx.NodeProto) -> int | None:
     """The planner's node id of an operator; None for untagged operators."""
-    for entry in proto.metadata_props:
-        if entry.key == _KEY and entry.value.isdecimal():
-            return int(entry.value)
-    return None
+    return number_of(proto, _KEY)

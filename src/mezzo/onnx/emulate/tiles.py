@@ -12,14 +12,14 @@ reducing operators, and fused operators of other domains (FusedMatMul, FusedGemm
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
+import numpy as np
 import onnx
 from onnx import TensorProto
 
 from mezzo.contracts.plans import Accumulation
 from mezzo.onnx.protos.lowcast import round_nodes
+from mezzo.onnx.protos.node_builder import NodeBuilder
 from mezzo.onnx.schema.domains import DEFAULT
 from mezzo.onnx.schema.types import TO_ONNX
 
@@ -99,8 +99,8 @@ def _loop(parts: "_Parts", work: "_Work", low: int, tile_length: int) -> str:
         [_port(still, TensorProto.BOOL), _port(after, TensorProto.FLOAT)],
     )
     # -0.0 is the neutral element: -0.0 + x is x even for x = -0.0.
-    nothing = work.constant(onnx.helper.make_tensor("", TensorProto.FLOAT, [], [-0.0]))
-    always = work.constant(onnx.helper.make_tensor("", TensorProto.BOOL, [], [True]))
+    nothing = work.constant(-0.0, np.float32)
+    always = work.constant(True, np.bool_)
     return work.add("Loop", trips, always, nothing, body=graph)
 
 
@@ -110,16 +110,8 @@ def _port(name: str, element: int) -> onnx.ValueInfoProto:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """A node builder: the methods append nodes and return the name of their output."""
-
-    fresh: Callable[[], str]
-    nodes: list[onnx.NodeProto] = field(default_factory=list)
-
-    def add(self, op: str, *inputs: str, **attributes: Any) -> str:
-        self.nodes.append(onnx.helper.make_node(op, inputs, [self.fresh()], **attributes))
-        return str(self.nodes[-1].output[0])
+class _Work(NodeBuilder):
+    __slots__ = ()
 
     def like(self, node: onnx.NodeProto, inputs: Sequence[str], dropped: Sequence[str] = ()) -> str:
         """A copy of the operator with other inputs, without the attributes `dropped`."""
@@ -130,19 +122,11 @@ class _Work:
         self.nodes.append(copy)
         return str(copy.output[0])
 
-    def constant(self, tensor: onnx.TensorProto) -> str:
-        return self.add("Constant", value=tensor)
-
     def integers(self, *numbers: int) -> str:
-        return self.constant(
-            onnx.helper.make_tensor("", TensorProto.INT64, [len(numbers)], numbers)
-        )
+        return self.constant(numbers, np.int64)
 
     def integer(self, number: int) -> str:
-        return self.constant(onnx.helper.make_tensor("", TensorProto.INT64, [], [number]))
-
-    def number(self, number: float) -> str:
-        return self.constant(onnx.helper.make_tensor("", TensorProto.FLOAT, [], [number]))
+        return self.constant(number, np.int64)
 
     def slice(self, source: str, start: str, end: str, axes: str) -> str:
         return self.add("Slice", source, start, end, axes)
@@ -251,9 +235,11 @@ class _Gemm(_Parts):
     def finish(self, work: _Work, total: str, result: str) -> None:
         alpha, beta = self.attributes.get("alpha", 1.0), self.attributes.get("beta", 1.0)
         if alpha != 1.0:
-            total = work.add("Mul", total, work.number(alpha))
+            total = work.add("Mul", total, work.constant(alpha, np.float32))
         if self.extra and beta != 0.0:
-            extra = self.extra if beta == 1.0 else work.add("Mul", self.extra, work.number(beta))
+            extra = self.extra
+            if beta != 1.0:
+                extra = work.add("Mul", extra, work.constant(beta, np.float32))
             total = work.add("Add", total, extra)
         super().finish(work, total, result)
 
@@ -294,13 +280,11 @@ class _Conv(_Parts):
         """The input's channels from `start` to `end` of every group."""
         if self.groups == 1:
             return work.slice(self.first, start, end, work.integers(1))
-        scalar = work.constant(onnx.helper.make_tensor("", TensorProto.INT64, [0], []))
+        scalar = work.integers()
         ends = [work.add("Reshape", place, scalar) for place in (start, end)]
         within = work.add("Range", *ends, work.integer(1))
-        column = onnx.helper.make_tensor(
-            "", TensorProto.INT64, [self.groups, 1], range(self.groups)
-        )
-        firsts = work.add("Mul", work.constant(column), self.length_node(work))
+        groups = work.constant(np.arange(self.groups)[:, None], np.int64)
+        firsts = work.add("Mul", groups, self.length_node(work))
         places = work.add("Reshape", work.add("Add", firsts, within), work.integers(-1))
         return work.add("Gather", self.first, places, axis=1)
 

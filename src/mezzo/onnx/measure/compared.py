@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 
 import onnx
-import onnx.inliner
 from onnx import TensorProto
 
 from mezzo.formats.dtypes import DType
@@ -21,15 +21,6 @@ _FLOAT_TENSORS = {
     "tensor(double)": TensorProto.DOUBLE, "tensor(float)": TensorProto.FLOAT,
     "tensor(float16)": TensorProto.FLOAT16, "tensor(bfloat16)": TensorProto.BFLOAT16,
 }  # fmt: skip
-
-
-def flatten(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Inline the model's functions; values of the main graph keep their names."""
-    return (
-        onnx.inliner.inline_local_functions(model, convert_version=True)
-        if model.functions
-        else model
-    )
 
 
 def float_formats(model: onnx.ModelProto) -> frozenset[DType]:
@@ -64,8 +55,7 @@ def float_values(model: onnx.ModelProto) -> dict[str, int]:
 
 def with_outputs(model: onnx.ModelProto, values: dict[str, int]) -> onnx.ModelProto:
     """A copy with inner values as further outputs; `values` maps names to element types."""
-    result = onnx.ModelProto()
-    result.CopyFrom(model)
+    result = deepcopy(model)
     for name, element in values.items():
         result.graph.output.add(name=name).type.tensor_type.elem_type = element
     return result
@@ -75,9 +65,8 @@ def with_sizes(
     model: onnx.ModelProto, names: Sequence[str]
 ) -> tuple[onnx.ModelProto, dict[str, str]]:
     """A copy that also returns the shapes of values, and the names of those outputs by value."""
-    result = onnx.ModelProto()
-    result.CopyFrom(model)
-    prefix = free_prefix(result.graph, "mezzo_shape_")
+    result = deepcopy(model)
+    prefix = free_prefix(model.graph, "mezzo_shape_")
     outputs = {name: f"{prefix}{number}" for number, name in enumerate(names)}
     for name, output in outputs.items():
         result.graph.node.append(onnx.helper.make_node("Shape", [name], [output]))

@@ -13,8 +13,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from mezzo.ir.input_roles import Length, Part, Slot
-from mezzo.onnx.measure.compared import flatten
-from mezzo.onnx.protos.graphs import subgraphs_of
+from mezzo.onnx.protos.graphs import inline_functions, stored_names, subgraphs_of
 from mezzo.onnx.schema.domains import DEFAULT, canonical
 from mezzo.onnx.schema.shapes import can_infer
 from mezzo.onnx.schema.types import FROM_ONNX
@@ -101,9 +100,8 @@ _INTEGERS = frozenset({
 
 def read_slots(model: onnx.ModelProto) -> tuple[Slot, ...]:
     """Name, dtype, shape and role of each input that must be fed."""
-    stored = {tensor.name for tensor in model.graph.initializer}
-    stored |= {tensor.values.name for tensor in model.graph.sparse_initializer}
-    walk = _Walk(_inferred(flatten(model)))
+    stored = set(stored_names(model.graph))
+    walk = _Walk(_inferred(inline_functions(model)))
     return tuple(
         _slot(port, walk)
         for port in model.graph.input

@@ -8,6 +8,7 @@ import onnx
 from mezzo.contracts.lab import Feeds
 from mezzo.ir.input_roles import Slot
 from mezzo.onnx.measure.input_roles import read_slots
+from mezzo.onnx.protos.graphs import stored_names
 from mezzo.onnx.run.feeds import fit_feeds, retype
 
 
@@ -20,12 +21,7 @@ class OnnxInputs:
         graph, self._model = model.graph, model
         self._ports = list(graph.input)
         self.names = tuple(port.name for port in self._ports)
-        self.optional = frozenset(
-            [
-                *(tensor.name for tensor in graph.initializer),
-                *(s.values.name for s in graph.sparse_initializer),
-            ]
-        )
+        self.optional = frozenset(stored_names(graph))
         self.empty = frozenset(
             port.name
             for port in self._ports

@@ -20,7 +20,8 @@ from mezzo.ir.nodes import Kind
 from mezzo.onnx.edit import opset as opsets
 from mezzo.onnx.emulate.fp32_simulation import twin
 from mezzo.onnx.emulate.tags import tagged
-from mezzo.onnx.measure.insert_observers import ValueFacts, Weaver, Woven
+from mezzo.onnx.measure.insert_observers import ObserverInserter
+from mezzo.onnx.measure.instrumented import InstrumentedModel, ValueFacts
 from mezzo.onnx.measure.instruments_nodes import Places
 from mezzo.onnx.measure.instruments_records import (
     Doubles,
@@ -83,7 +84,7 @@ class OnnxInstruments:
         source = tagged(model, reading)
         self._weights = source.weights
         model_fp32 = twin(source.model)
-        self._weaver = Weaver(graph, model_fp32, value_types(model_fp32))
+        self._inserter = ObserverInserter(graph, model_fp32, value_types(model_fp32))
         shapes = _input_shapes(model_fp32)
         self._sizes: Mapping[str, Size] = known_sizes(shapes)
         self._rows = {
@@ -96,18 +97,19 @@ class OnnxInstruments:
         self._lengths = self._bind(feeds) or {}
         self._loads = 0
         self._session: Session | None = None
-        self._woven = self._load()
-        numbers = [slot.value for slot in self._woven.slots]
-        numbers += [value for group in self._woven.groups for value in group.values]
-        numbers = sorted([*numbers, *self._woven.rectified])
+        self._loaded = self._load()
+        numbers = [slot.value for slot in self._loaded.slots]
+        numbers += [value for group in self._loaded.groups for value in group.values]
+        numbers = sorted([*numbers, *self._loaded.rectified])
         self.size = len(numbers)
         self._positions = np.full(len(graph.values), -1, np.int64)
         self._positions[numbers] = np.arange(len(numbers))
         self._numbers: list[int] = numbers
-        self.skipped = tuple(self._woven.skipped)
+        self.skipped = tuple(self._loaded.skipped)
         # Elements of all measured values with a static size.
-        self.elements = sum(filter(None, map(self._evaluate, self._woven.slot_sizes)))
-        sources = _spread(graph, {number: number for number in numbers} | self._woven.same)
+        sizes = [self._evaluate(slot.size) for slot in self._loaded.slots]
+        self.elements = sum(filter(None, sizes))
+        sources = _spread(graph, {number: number for number in numbers} | self._loaded.same)
         self.values = tuple(
             MeasuredValue(
                 int(self._positions[sources[number]]), value.name, producer.name, producer.op
@@ -148,15 +150,15 @@ class OnnxInstruments:
 
     def _places(self, draw: int, sample: int) -> dict[str, Any]:
         rng = np.random.default_rng(draw)
-        places = _draw(self._woven.places, sample, rng)
-        return places | _draw(self._woven.body_places, min(BODY_SAMPLE, sample), rng)
+        places = _draw(self._loaded.places, sample, rng)
+        return places | _draw(self._loaded.body_places, min(BODY_SAMPLE, sample), rng)
 
     def _run(self, feeds: Mapping[str, Any], places: Mapping[str, Any]) -> Records:
         """Run; on failure, run again with slower observers, as empty tensors have no min and max
         and declared sizes may be wrong.
         """
         if self._session is None:
-            self._woven = self._load()
+            self._loaded = self._load()
         assert self._session is not None, "just loaded"
         try:
             return self._read(self._session.run({**feeds, **places}), places)
@@ -165,7 +167,7 @@ class OnnxInstruments:
                 raise
         careful, sizes = self._careful, self._sizes
         self._careful, self._sizes = None, {}
-        self._woven = self._load()
+        self._loaded = self._load()
         gathered = self._read(self._session.run({**feeds, **places}), places)
         empty = self._numbers_of(gathered.values[gathered.counts == 0])
         if careful is not None:
@@ -175,11 +177,11 @@ class OnnxInstruments:
     def _odd(self, gathered: Records) -> set[int]:
         """Values with NaN or infinity that were not output whole."""
         not_finite = self._numbers_of(gathered.values[gathered.has_nan | gathered.has_infinity])
-        return not_finite - {slot.value for slot in self._woven.slots if slot.is_whole}
+        return not_finite - {slot.value for slot in self._loaded.slots if slot.is_whole}
 
     def _pairs(self) -> tuple[Ints, Ints]:
         """Positions of Relu outputs, and of the Relu inputs that they are derived from."""
-        rectified, sources = [*self._woven.rectified], [*self._woven.rectified.values()]
+        rectified, sources = [*self._loaded.rectified], [*self._loaded.rectified.values()]
         return self._positions[rectified], self._positions[sources]
 
     def _numbers_of(self, positions: Ints) -> set[int]:
@@ -193,20 +195,19 @@ class OnnxInstruments:
         if (careful, sizes) != (self._careful, self._sizes):
             self._careful, self._sizes, self._session = careful, sizes, None
 
-    def _load(self) -> Woven:
+    def _load(self) -> InstrumentedModel:
         self._session = None  # frees its memory before the next one loads
-        woven = self._weaver.weave(
-            self._careful, ValueFacts(self._sizes, self._is_small, self._columns())
-        )
-        if woven.model.graph.output:
-            declared = [*self._declared, *woven.model.graph.input[-4:]]
+        facts = ValueFacts(self._sizes, self._is_small, self._columns())
+        loaded = self._inserter.insert(self._careful, facts)
+        if loaded.model.graph.output:
+            declared = [*self._declared, *loaded.model.graph.input[-4:]]
             self._session = Session(
-                woven.model, declared, Engine.ONNXRUNTIME, MEASURING, self._weights
+                loaded.model, declared, Engine.ONNXRUNTIME, MEASURING, self._weights
             )
         self._loads += 1
         if self._session is None or not self._session.may_load_again:
-            woven.model.Clear()  # the session holds the weights
-        return woven
+            loaded.model.Clear()  # the session holds the weights
+        return loaded
 
     def _fit(self, feeds: Mapping[str, Any]) -> None:
         """Load again if a batch is much longer than the first, or contradicts the symbols."""
@@ -255,12 +256,12 @@ class OnnxInstruments:
 
     def _read(self, results: Mapping[str, Any], places: Mapping[str, Any]) -> Records:
         pieces = []
-        shares = places[self._woven.places.shares]
-        if self._woven.vector is not None and self._woven.sizes is not None:
+        shares = places[self._loaded.places.shares]
+        if self._loaded.vector is not None and self._loaded.sizes is not None:
             pieces.append(
-                self._read_vector(results[self._woven.vector], results[self._woven.sizes], shares)
+                self._read_vector(results[self._loaded.vector], results[self._loaded.sizes], shares)
             )
-        for group in self._woven.groups:
+        for group in self._loaded.groups:
             # SequenceMap outputs a list, which may be empty.
             extremes, oddness, samples = (
                 np.asarray(results[name], np.float32) for name in group.outputs[:3]
@@ -270,10 +271,10 @@ class OnnxInstruments:
         return join(pieces)
 
     def _read_vector(self, vector: Floats, sizes: Ints, shares: Doubles) -> Records:
-        slots = self._woven.slots
+        slots = self._loaded.slots
         numbers = np.array([slot.value for slot in slots], np.int64)
         is_whole = np.array([slot.is_whole for slot in slots], bool)
-        counts = sizes[[slot.size for slot in slots]]
+        counts = sizes[[slot.position for slot in slots]]
         # All sampled values have samples of equal length, which follows from the vector's length.
         sampled = int((~is_whole).sum())
         length = (len(vector) - int(counts[is_whole].sum())) // max(sampled, 1) - _HEADER

@@ -5,12 +5,13 @@ fixed stride could fall in step with rows or channels. A tensor of at most N ele
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-import onnx
 from onnx import TensorProto, helper
+
+from mezzo.onnx.protos.node_builder import NodeBuilder
 
 # The opset of `fold`, which nested subgraphs need: Range, TopK with a variable K, GatherElements.
 NESTED_SINCE = 11
@@ -36,29 +37,11 @@ class StatisticNames(NamedTuple):
     size: str
 
 
-@dataclass
-class Nodes:
-    """Builder of nodes in graph order; names of its values start with the unused `prefix`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nodes(NodeBuilder):
+    """A builder of observers, for a model of that opset."""
 
-    prefix: str
     opset: int
-    made: list[onnx.NodeProto] = field(default_factory=list)
-    count: int = 0
-
-    def name(self) -> str:
-        self.count += 1
-        return f"{self.prefix}{self.count}"
-
-    def add(self, op: str, *inputs: str, **attributes: Any) -> str:
-        result = self.name()
-        self.made.append(helper.make_node(op, inputs, [result], **attributes))
-        return result
-
-    def constant(self, value: object, dtype: type[np.generic]) -> str:
-        result = self.name()
-        tensor = onnx.numpy_helper.from_array(np.array(value, dtype), result)
-        self.made.append(helper.make_node("Constant", [], [result], value=tensor))
-        return result
 
     def reduce(self, op: str, value: str, axis: int) -> str:
         """Reduce one axis away."""
@@ -78,15 +61,15 @@ def add_places(nodes: Nodes, places: Places, size: str) -> str:
     """Sample positions in a tensor of that size, by operators of opset 7. A tensor no longer than
     the sample is read whole, and then its last element repeatedly.
     """
-    length = nodes.add("Cast", size, to=TensorProto.DOUBLE)
-    sample_size = nodes.add("Cast", nodes.add("Size", places.steps), to=TensorProto.DOUBLE)
-    is_longer = nodes.add("Cast", nodes.add("Greater", length, sample_size), to=TensorProto.DOUBLE)
+    length = nodes.cast(size, TensorProto.DOUBLE)
+    sample_size = nodes.cast(nodes.add("Size", places.steps), TensorProto.DOUBLE)
+    is_longer = nodes.cast(nodes.add("Greater", length, sample_size), TensorProto.DOUBLE)
     unit = nodes.constant(1.0, np.float64)
     in_order = nodes.add("Min", places.steps, nodes.add("Sub", length, unit))
     random_positions = nodes.add("Mul", places.shares, length)
     unsampled = nodes.add("Mul", in_order, nodes.add("Sub", unit, is_longer))
     chosen = nodes.add("Add", nodes.add("Mul", random_positions, is_longer), unsampled)
-    return nodes.add("Cast", chosen, to=TensorProto.INT64)
+    return nodes.cast(chosen, TensorProto.INT64)
 
 
 def measure(
@@ -125,12 +108,12 @@ def measure_carefully(nodes: Nodes, flat: str, size: str, places: str) -> Statis
     is_odd = nodes.add("IsNaN", nodes.add("Sub", padded, padded))
     is_infinite = nodes.add("And", is_odd, nodes.add("Not", is_nan))
     above, below = nodes.constant(np.inf, np.float32), nodes.constant(-np.inf, np.float32)
-    nans = nodes.add("ReduceSum", nodes.add("Cast", is_nan, to=TensorProto.FLOAT), keepdims=1)
+    nans = nodes.add("ReduceSum", nodes.cast(is_nan, TensorProto.FLOAT), keepdims=1)
     return StatisticNames(
         nodes.add("ReduceMin", nodes.add("Where", is_odd, above, padded), keepdims=1),
         nodes.add("ReduceMax", nodes.add("Where", is_odd, below, padded), keepdims=1),
         nodes.add("Sub", nans, nodes.constant(1.0, np.float32)),
-        nodes.add("ReduceMax", nodes.add("Cast", is_infinite, to=TensorProto.FLOAT), keepdims=1),
+        nodes.add("ReduceMax", nodes.cast(is_infinite, TensorProto.FLOAT), keepdims=1),
         nodes.add("Gather", padded, places, axis=0),
         size,
     )
@@ -170,7 +153,7 @@ def _as_record(nodes: Nodes, part: StatisticNames) -> StatisticRecord:
 
 def neutral(nodes: Nodes, values: int, places: Places) -> StatisticRecord:
     """The record of values that were not computed: the neutral element of `fold`."""
-    blank = nodes.lift(nodes.add("Cast", places.steps, to=TensorProto.FLOAT), 0)
+    blank = nodes.lift(nodes.cast(places.steps, TensorProto.FLOAT), 0)
     return StatisticRecord(
         nodes.constant(np.full((values, 2), np.inf), np.float32),
         nodes.constant(np.zeros((values, 2)), np.float32),
@@ -190,9 +173,9 @@ def fold(nodes: Nodes, record: StatisticRecord, values: int, places: Places) -> 
             for e, r in zip(empty, record, strict=True)
         )
     )
-    counts = nodes.lift(nodes.add("Cast", rows.counts, to=TensorProto.DOUBLE), 2)
+    counts = nodes.lift(nodes.cast(rows.counts, TensorProto.DOUBLE), 2)
     # [T, V, length].
-    is_sampled = nodes.add("Cast", nodes.add("Less", places.steps, counts), to=TensorProto.DOUBLE)
+    is_sampled = nodes.cast(nodes.add("Less", places.steps, counts), TensorProto.DOUBLE)
     shape = nodes.constant([values, -1], np.int64)
     flat = nodes.add("Reshape", nodes.add("Transpose", rows.samples, perm=[1, 0, 2]), shape)
     flat_is_sampled = nodes.add(
@@ -204,7 +187,7 @@ def fold(nodes: Nodes, record: StatisticRecord, values: int, places: Places) -> 
     steps = nodes.add("Range", nodes.constant(0, np.int64), length, nodes.constant(1, np.int64))
     multiples = nodes.add(
         "Mul",
-        nodes.add("Cast", steps, to=TensorProto.DOUBLE),
+        nodes.cast(steps, TensorProto.DOUBLE),
         nodes.constant(0.6180339887498949, np.float64),
     )
     priority = nodes.add(
@@ -212,12 +195,11 @@ def fold(nodes: Nodes, record: StatisticRecord, values: int, places: Places) -> 
         nodes.constant(1.0, np.float64),
         nodes.add("Sub", multiples, nodes.add("Floor", multiples)),
     )
-    best = nodes.name()
+    best = nodes.fresh()
     sample_size = nodes.add("Size", places.steps)
     key = nodes.add("Mul", flat_is_sampled, priority)
-    nodes.made.append(
-        helper.make_node("TopK", [key, nodes.lift(sample_size, 0)], [nodes.name(), best], axis=1)
-    )
+    outputs = [nodes.fresh(), best]
+    nodes.nodes.append(helper.make_node("TopK", [key, nodes.lift(sample_size, 0)], outputs, axis=1))
     return StatisticRecord(
         nodes.reduce("ReduceMin", rows.extremes, 0),
         nodes.reduce("ReduceSum", rows.oddness, 0),

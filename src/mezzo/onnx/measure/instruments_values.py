@@ -7,6 +7,7 @@ import onnx
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
 from mezzo.onnx.emulate.tags import tag_of
+from mezzo.onnx.protos.metadata import number_of, set_number
 from mezzo.onnx.read.handles import Handles
 
 # Control-flow operators and the attributes that hold their subgraphs, in the planner's order.
@@ -24,10 +25,7 @@ def mark_casts(graph: Graph, handles: Handles) -> None:
     """Mark the casts that are no operators to the planner. Call it before the model is tagged."""
     for node, proto in zip(graph.nodes, handles.protos, strict=True):
         if proto is not None and node.kind in (Kind.SOURCE, Kind.CAST):
-            other_entries = [entry for entry in proto.metadata_props if entry.key != _KEY]
-            del proto.metadata_props[:]
-            proto.metadata_props.extend(other_entries)
-            proto.metadata_props.add(key=_KEY, value=str(node.id))
+            set_number(proto, _KEY, node.id)
 
 
 class PlannedValues:
@@ -79,8 +77,4 @@ class PlannedValues:
 def _planner_node(node: onnx.NodeProto) -> int | None:
     """Id of the planner's node for an operator or a marked cast."""
     tag = tag_of(node)
-    if tag is not None:
-        return tag
-    return next(
-        (int(e.value) for e in node.metadata_props if e.key == _KEY and e.value.isdecimal()), None
-    )
+    return number_of(node, _KEY) if tag is None else tag

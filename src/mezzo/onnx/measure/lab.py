@@ -18,13 +18,13 @@ from mezzo.formats.dtypes import DType
 from mezzo.onnx.emulate.switch import OnnxEmulator
 from mezzo.onnx.files.runnable_model import RunnableModel
 from mezzo.onnx.files.save import save
-from mezzo.onnx.measure.compared import flatten
 from mezzo.onnx.measure.inputs import OnnxInputs
 from mezzo.onnx.measure.instruments import OnnxInstruments
 from mezzo.onnx.measure.observing import OnnxObserver
 from mezzo.onnx.measure.pairs import OnnxPair
 from mezzo.onnx.measure.subject import OnnxSubject
 from mezzo.onnx.model import OnnxModel
+from mezzo.onnx.protos.graphs import inline_functions
 from mezzo.onnx.protos.lowcast import FORMATS
 from mezzo.onnx.read.reading import own
 from mezzo.onnx.run.run import emulated_session, native_session
@@ -88,7 +88,7 @@ class OnnxLab:
 
     def subject(self) -> OnnxSubject:
         runnable = self._whole
-        return OnnxSubject(runnable.with_model(flatten(runnable.model)), _native)
+        return OnnxSubject(runnable.with_model(inline_functions(runnable.model)), _native)
 
     def pair(self, candidate: RunnableModel, running: Running) -> OnnxPair:
         return OnnxPair(self._whole, candidate, running)

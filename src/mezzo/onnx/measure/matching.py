@@ -7,6 +7,7 @@ from typing import Any
 import onnx
 
 from mezzo.common.errors import InputError
+from mezzo.onnx.protos.graphs import stored_names
 from mezzo.onnx.schema.types import FROM_ONNX
 from mezzo.onnx.schema.value_types import type_text
 
@@ -108,10 +109,7 @@ def _all_inputs(model: onnx.ModelProto) -> Ports:
 
 
 def _required(model: onnx.ModelProto) -> Ports:
-    graph = model.graph
-    stored = {tensor.name for tensor in graph.initializer} | {
-        sparse.values.name for sparse in graph.sparse_initializer
-    }
+    stored = set(stored_names(model.graph))
     return {name: port for name, port in _all_inputs(model).items() if name not in stored}
 
 

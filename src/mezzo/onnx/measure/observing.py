@@ -1,6 +1,7 @@
 """Observation of whole tensors during a run, in several runs if memory requires it."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -84,8 +85,7 @@ class OnnxObserver:
         self._sessions = []
 
     def _showing(self, names: Sequence[str]) -> onnx.ModelProto:
-        model = onnx.ModelProto()
-        model.CopyFrom(self._whole.model)
+        model = deepcopy(self._whole.model)
         del model.graph.output[:]
         for name in names:
             if self._types.get(name) not in (

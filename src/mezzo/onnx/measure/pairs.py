@@ -14,7 +14,6 @@ from mezzo.contracts.lab import Answers, Reached, Run, Running
 from mezzo.formats.dtypes import DType
 from mezzo.onnx.files.runnable_model import RunnableModel
 from mezzo.onnx.measure.compared import (
-    flatten,
     float_formats,
     float_values,
     with_outputs,
@@ -23,6 +22,7 @@ from mezzo.onnx.measure.compared import (
 from mezzo.onnx.measure.matching import Match, match_models
 from mezzo.onnx.measure.reach import find_reached
 from mezzo.onnx.measure.subject import OnnxSubject
+from mezzo.onnx.protos.graphs import inline_functions
 from mezzo.onnx.run.run import Session, emulated_session
 from mezzo.onnx.run.runtime import ALL_CORES, EMULATING
 
@@ -92,7 +92,7 @@ class OnnxPair:
     ) -> None:
         """Raises InputError: their inputs or outputs do not match."""
         self._wholes = tuple(
-            whole.with_model(flatten(whole.model)) for whole in (reference, candidate)
+            whole.with_model(inline_functions(whole.model)) for whole in (reference, candidate)
         )
         self.models = self._wholes[0].model, self._wholes[1].model
         self.match: Match = match_models(*self.models)

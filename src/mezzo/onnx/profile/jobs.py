@@ -23,6 +23,7 @@ from mezzo.common.message_style import option
 from mezzo.contracts.profiles import Effort
 from mezzo.onnx.profile.feedfiles import write_feeds
 from mezzo.onnx.profile.runtimes import profiling_version
+from mezzo.onnx.protos.graphs import stored_names
 from mezzo.onnx.run.feeds import Datum, fit_feeds
 from mezzo.tables.target import Target
 
@@ -152,7 +153,7 @@ def stage_model(
 
 def fit_to(model: onnx.ModelProto, feeds: Mapping[str, Datum]) -> dict[str, Datum]:
     """The feeds of a model's inputs, in their types. Raises InputError: they do not fit."""
-    initial = frozenset(tensor.name for tensor in model.graph.initializer)
+    initial = frozenset(stored_names(model.graph))
     ports = [port for port in model.graph.input if port.name in feeds or port.name not in initial]
     input_names = {port.name for port in ports}
     return fit_feeds(

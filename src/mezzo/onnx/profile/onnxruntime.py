@@ -15,6 +15,7 @@ import onnx
 
 from mezzo.onnx.profile.loaded import LoadedModel, LoadOptions, Profiling
 from mezzo.onnx.profile.runtime_graphs import GraphKernel, kernels_of_onnxruntime
+from mezzo.onnx.protos.graphs import subgraphs_of
 from mezzo.onnx.run.runtime_libraries import load_onnxruntime
 
 _CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
@@ -174,9 +175,8 @@ def _needs_number(feed: Any) -> bool:
 
 def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
     for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from _all_nodes(attribute.g)
+        for body in subgraphs_of(node):
+            yield from _all_nodes(body)
         yield node
 
 

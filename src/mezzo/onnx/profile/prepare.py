@@ -5,13 +5,14 @@ arbitrary or missing. In the copy, names of nodes and their outputs contain the 
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 
 import onnx
-import onnx.inliner
 
-from mezzo.onnx.protos.graphs import subgraphs_of
+from mezzo.onnx.protos.graphs import inline_functions, stored_names, subgraphs_of
+from mezzo.onnx.protos.names import value_names
 
 Label = Callable[[onnx.NodeProto], str | None]
 
@@ -53,16 +54,10 @@ class Prepared:
 
 def prepare(model: onnx.ModelProto, label: Label) -> Prepared:
     """Copy a model with new names. Graph inputs and weights keep theirs; graph outputs do not."""
-    source = (
-        onnx.inliner.inline_local_functions(model, convert_version=True)
-        if model.functions
-        else model
-    )
-    copy = onnx.ModelProto()
-    copy.CopyFrom(source)
+    copy = deepcopy(inline_functions(model))
     prefix = "zq"
-    kept_names = set(_kept_names(copy.graph))
-    while any(prefix in name for name in kept_names):
+    names = value_names(copy.graph)
+    while any(prefix in name for name in names):
         prefix += "z"
     renamer = _Renamer(prefix, label)
     renamer.rename(copy.graph, {}, None)
@@ -78,12 +73,8 @@ class _Renamer:
     def rename(self, graph: onnx.GraphProto, around: dict[str, str], owner: int | None) -> None:
         """Rename nodes and their outputs. `around`: new names of enclosing graphs' values."""
         names = dict(around)
-        unrenamed = (
-            *graph.input,
-            *graph.initializer,
-            *(sparse.values for sparse in graph.sparse_initializer),
-        )
-        names.update((named.name, named.name) for named in unrenamed)
+        names.update((port.name, port.name) for port in graph.input)
+        names.update((name, name) for name in stored_names(graph))
         del graph.value_info[:]
         del graph.quantization_annotation[:]
         for node in graph.node:
@@ -104,15 +95,6 @@ class _Renamer:
                 names[name] = f"{node.name}o{position}"
                 self._made[names[name]] = number, position
         node.output[:] = [names[name] if name else "" for name in node.output]
-
-
-def _kept_names(graph: onnx.GraphProto) -> Iterator[str]:
-    yield from (port.name for port in graph.input)
-    yield from (tensor.name for tensor in graph.initializer)
-    yield from (sparse.values.name for sparse in graph.sparse_initializer)
-    for node in graph.node:
-        for body in subgraphs_of(node):
-            yield from _kept_names(body)
 
 
 def bodies_of(pieces: Sequence[TimedNode]) -> dict[int, list[int]]:

@@ -7,6 +7,7 @@ import onnx
 from mezzo.contracts.plans import Edit
 from mezzo.ir.nodes import Kind
 from mezzo.onnx.model import OnnxModel
+from mezzo.onnx.protos.metadata import number_of, set_number
 from mezzo.onnx.read.reading import OnnxReading
 
 _KEY = "mezzo.timed"
@@ -20,11 +21,12 @@ def variant(model: OnnxModel, reading: OnnxReading, edits: Sequence[Edit]) -> on
     """
     for node, proto in zip(reading.graph.nodes, reading.handles.protos, strict=True):
         if proto is not None and node.kind is Kind.OP:
-            proto.metadata_props.add(key=_KEY, value=str(node.id))
+            set_number(proto, _KEY, node.id)
     result = model.apply(reading, edits)
     return model.materialize(result) if result.functions else result
 
 
 def label_of(node: onnx.NodeProto) -> str | None:
     """The planner's id of an operator; None for nodes without one, such as a plan's casts."""
-    return next((entry.value for entry in node.metadata_props if entry.key == _KEY), None)
+    number = number_of(node, _KEY)
+    return None if number is None else str(number)

@@ -1,8 +1,11 @@
-"""Traversal of graphs, functions and their nested subgraphs; names that they define and read."""
+"""Traversal of graphs, functions and their nested subgraphs; names that they define and read; nodes
+replaced, and functions inlined.
+"""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import onnx
+import onnx.inliner
 
 Owner = onnx.GraphProto | onnx.FunctionProto
 
@@ -60,11 +63,16 @@ def nodes_of(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
         yield from all_nodes(owner)
 
 
+def stored_names(graph: onnx.GraphProto) -> Iterator[str]:
+    """Names of a graph's initializers, dense and sparse."""
+    yield from (tensor.name for tensor in graph.initializer)
+    yield from (sparse.values.name for sparse in graph.sparse_initializer)
+
+
 def defined_names(graph: onnx.GraphProto) -> Iterator[str]:
     """Values that a graph itself defines: inputs, weights and results of nodes."""
     yield from (port.name for port in graph.input)
-    yield from (tensor.name for tensor in graph.initializer)
-    yield from (sparse.values.name for sparse in graph.sparse_initializer)
+    yield from stored_names(graph)
     for node in graph.node:
         yield from node.output
 
@@ -84,3 +92,17 @@ def reads_in(owner: Owner) -> Iterator[str]:
     for node in owner.node:
         yield from node.input
     yield from (port if isinstance(port, str) else port.name for port in owner.output)
+
+
+def replace_nodes(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> None:
+    """Put nodes in the place of a graph's own, which may be among them."""
+    replacements = list(nodes)
+    del graph.node[:]
+    graph.node.extend(replacements)
+
+
+def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with its functions inlined; values of the main graph keep their names."""
+    if not model.functions:
+        return model
+    return onnx.inliner.inline_local_functions(model, convert_version=True)

@@ -15,6 +15,7 @@ from mezzo.common.errors import ContractError
 from mezzo.contracts.plans import Accumulation
 from mezzo.formats.dtypes import QUANTIZED, DType
 from mezzo.onnx.edit.opset import default_opset, reach
+from mezzo.onnx.protos.node_builder import NodeBuilder
 from mezzo.onnx.schema.schema import quantized_since
 from mezzo.onnx.schema.types import TO_ONNX
 
@@ -77,32 +78,24 @@ def round_nodes(
     source: str, result: str, low: int, fresh: Callable[[], str]
 ) -> list[onnx.NodeProto]:
     """Nodes that round the FP32 value `source` to `low` and back to the FP32 value `result`."""
-    nodes: list[onnx.NodeProto] = []
-    narrow = fresh()
+    work = NodeBuilder(fresh)
     if low in FP8:
-        source = show_overflow(source, low, fresh, nodes)
-        nodes.append(onnx.helper.make_node("Cast", [source], [narrow], to=low, saturate=0))
+        narrow = work.add("Cast", show_overflow(work, source, low), to=low, saturate=0)
     else:
-        nodes.append(onnx.helper.make_node("Cast", [source], [narrow], to=low))
+        narrow = work.cast(source, low)
+    nodes = work.nodes
     nodes.append(onnx.helper.make_node("Cast", [narrow], [result], to=TensorProto.FLOAT))
     return nodes
 
 
-def show_overflow(
-    source: str, low: int, fresh: Callable[[], str], nodes: list[onnx.NodeProto]
-) -> str:
-    """Append nodes that set numbers beyond an FP8 format's range to infinity; returns the name."""
-
-    def add(op: str, *inputs: str) -> str:
-        nodes.append(onnx.helper.make_node(op, inputs, [fresh()]))
-        return str(nodes[-1].output[0])
-
-    def constant(number: float) -> str:
-        nodes.append(onnx.helper.make_node("Constant", [], [fresh()], value_float=number))
-        return str(nodes[-1].output[0])
-
-    is_beyond = add("Greater", add("Abs", source), constant(_LARGEST_KEPT[low]))
-    return add("Where", is_beyond, add("Mul", source, constant(float("inf"))), source)
+def show_overflow(work: NodeBuilder, source: str, low: int) -> str:
+    """Set numbers beyond an FP8 format's range to infinity; returns the name of the result."""
+    largest, infinity = (
+        work.constant(_LARGEST_KEPT[low], np.float32),
+        work.constant(np.inf, np.float32),
+    )
+    is_beyond = work.add("Greater", work.add("Abs", source), largest)
+    return work.add("Where", is_beyond, work.add("Mul", source, infinity), source)
 
 
 def round_array(values: npt.NDArray[np.float32], dtype: DType) -> npt.NDArray[np.float32]:

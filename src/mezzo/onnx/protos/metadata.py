@@ -1,4 +1,4 @@
-"""Text entries of a model's metadata, parsed as untrusted input."""
+"""Text entries of a model's metadata, parsed as untrusted input, and numbers in a node's."""
 
 import onnx
 
@@ -31,6 +31,22 @@ def _read(entry: onnx.StringStringEntryProto, most_bytes: int) -> ConversionReco
         if isinstance(text, str)
         else ConversionRecord(None, "it is not UTF-8")
     )
+
+
+def set_number(node: onnx.NodeProto, key: str, number: int) -> None:
+    """Set an entry of a node's metadata, in place of any entries of that key."""
+    others = [entry for entry in node.metadata_props if entry.key != key]
+    del node.metadata_props[:]
+    node.metadata_props.extend(others)
+    node.metadata_props.add(key=key, value=str(number))
+
+
+def number_of(node: onnx.NodeProto, key: str) -> int | None:
+    """The number in an entry of a node's metadata; None if there is none."""
+    for entry in node.metadata_props:
+        if entry.key == key and entry.value.isdecimal():
+            return int(entry.value)
+    return None
 
 
 def put_entry(model: onnx.ModelProto, key: str, text: str) -> None:

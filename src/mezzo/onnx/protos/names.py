@@ -1,6 +1,7 @@
 """Generation of unique names for values and nodes, per container (main graph or function)."""
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 
 import onnx
 
@@ -67,10 +68,20 @@ def fresh_name(taken: set[str], wish: str) -> str:
 
 def free_prefix(graph: onnx.GraphProto, wish: str) -> str:
     """An unused prefix of value names in a graph and its subgraphs: `wish`, plus underscores."""
-    names = {name for owner in all_graphs(graph) for name in defined_names(owner)}
+    names = value_names(graph)
     while any(name.startswith(wish) for name in names):
         wish += "_"
     return wish
+
+
+def numbered(prefix: str) -> Callable[[], str]:
+    """A function that returns a new name at each call: the prefix and a number."""
+    return map(f"{prefix}{{}}".format, itertools.count(1)).__next__
+
+
+def value_names(graph: onnx.GraphProto) -> set[str]:
+    """Names of the values that a graph and its subgraphs define."""
+    return {name for owner in all_graphs(graph) for name in defined_names(owner)}
 
 
 def names_of(model: onnx.ModelProto) -> set[str]:

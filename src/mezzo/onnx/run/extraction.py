@@ -1,13 +1,14 @@
 """Extraction of a subgraph as a separate model with its weights and typed inputs and outputs."""
 
 from collections.abc import Collection, Iterator
+from copy import deepcopy
 
 import onnx
 import onnx.helper
 import onnx.shape_inference
 
 from mezzo.common.errors import InputError, ModelError
-from mezzo.onnx.protos.graphs import reads_of
+from mezzo.onnx.protos.graphs import reads_of, replace_nodes, stored_names
 from mezzo.onnx.read.handles import Handles
 from mezzo.onnx.read.reading import OnnxReading
 from mezzo.onnx.schema.shapes import infer
@@ -43,8 +44,7 @@ def extract_nodes(reading: OnnxReading, nodes: Collection[int]) -> onnx.ModelPro
                 " extracted"
             )
     cut = _Cut(model, set(_positions(reading.handles, nodes)))
-    part = onnx.ModelProto()
-    part.CopyFrom(model)
+    part = deepcopy(model)
     del part.metadata_props[:]
     graph = part.graph
     for field, names in ((graph.initializer, cut.read), (graph.value_info, cut.made)):
@@ -54,8 +54,8 @@ def extract_nodes(reading: OnnxReading, nodes: Collection[int]) -> onnx.ModelPro
     sparse = [entry for entry in graph.sparse_initializer if entry.values.name in cut.read]
     del graph.sparse_initializer[:], graph.quantization_annotation[:]
     graph.sparse_initializer.extend(sparse)
-    del graph.node[:], graph.input[:], graph.output[:]
-    graph.node.extend(model.graph.node[position] for position in sorted(cut.positions))
+    replace_nodes(graph, (model.graph.node[position] for position in sorted(cut.positions)))
+    del graph.input[:], graph.output[:]
     stated = _Types(model)
     graph.input.extend(stated.port(name) for name in cut.inputs())
     graph.output.extend(stated.port(name) for name in cut.outputs())
@@ -83,8 +83,7 @@ class _Cut:
 
     def __init__(self, model: onnx.ModelProto, positions: set[int]) -> None:
         self._graph = model.graph
-        self._weights = {tensor.name for tensor in model.graph.initializer}
-        self._weights |= {tensor.values.name for tensor in model.graph.sparse_initializer}
+        self._weights = set(stored_names(model.graph))
         self._reads = [tuple(reads_of(node)) for node in model.graph.node]
         self._makers = {
             name: position

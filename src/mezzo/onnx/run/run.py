@@ -28,6 +28,7 @@ from mezzo.formats.dtypes import DType
 from mezzo.onnx.emulate.fp32_simulation import twin
 from mezzo.onnx.files.runnable_model import RunnableModel
 from mezzo.onnx.files.weights import Weights, let_all_go
+from mezzo.onnx.protos.graphs import stored_names
 from mezzo.onnx.protos.lowcast import round_array, round_nodes
 from mezzo.onnx.run.fed_weights import feed_weights
 from mezzo.onnx.run.feeds import Array, Datum, fit_feeds, retype
@@ -71,10 +72,7 @@ class Session:
         Raises: ContractError if the given engine cannot load the model, or none can.
         """
         self._declared = tuple(declared)
-        self._optional = frozenset(
-            [tensor.name for tensor in model.graph.initializer]
-            + [sparse.values.name for sparse in model.graph.sparse_initializer]
-        )
+        self._optional = frozenset(stored_names(model.graph))
         self._types = {port.name: port.type for port in (*model.graph.input, *model.graph.output)}
         self.output_names = [port.name for port in model.graph.output]
         self.engine = engine or Engine.ONNXRUNTIME
