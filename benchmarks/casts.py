@@ -25,7 +25,7 @@ from conformance import describe_environment
 from converters import CONVERTERS, Settings, convert_with_fixed_nodes
 from float_nodes import count_nodes, float_nodes
 
-from mezzo.onnx.run.run import Engine, native_session
+from mezzo.onnx.run.session import Engine, native_session
 
 PEERS = ("onnxconverter-common", "onnxruntime-float16", "modelopt-autocast")
 POLICIES = ("aggressive", "balanced")

@@ -18,7 +18,7 @@ import onnx
 
 import mezzo
 from mezzo.contracts.plans import Plan
-from mezzo.onnx.run.run import emulated_session
+from mezzo.onnx.run.emulation import emulated_session
 
 _ROWS = (
     ("int8", "tensorrt", "minmax"),

@@ -19,7 +19,8 @@ from float_nodes import count_nodes
 from suites import Case
 
 from mezzo.common.errors import MezzoError
-from mezzo.onnx.run.run import Engine, emulated_session, native_session
+from mezzo.onnx.run.emulation import emulated_session
+from mezzo.onnx.run.session import Engine, native_session
 
 TOLERANCES = {"fp16": 0.02, "bf16": 0.06}
 SMALLEST_SCALE = 1e-6

@@ -29,7 +29,8 @@ from rich.table import Table
 
 import mezzo
 from mezzo.numerics.measures import Measured
-from mezzo.onnx.run.run import Session, emulated_session, native_session
+from mezzo.onnx.run.emulation import emulated_session
+from mezzo.onnx.run.session import Session, native_session
 from mezzo.report.layout.layout import Layout
 from mezzo.report.text.measured.frontier import report_frontier
 

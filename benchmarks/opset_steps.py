@@ -26,7 +26,7 @@ from suites import why_random
 
 from mezzo.onnx.edit.opset import default_opset, reach
 from mezzo.onnx.protos.graphs import all_nodes
-from mezzo.onnx.run.run import Engine, native_session
+from mezzo.onnx.run.session import Engine, native_session
 
 TOLERANCE = 1e-5
 

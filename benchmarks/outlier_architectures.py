@@ -31,7 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 import mezzo
-from mezzo.onnx.run.run import native_session
+from mezzo.onnx.run.session import native_session
 
 LARGEST_ERROR = 0.01
 SEEN, UNSEEN = 3, 6

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from mezzo.onnx.run.run import native_session
+from mezzo.onnx.run.session import native_session
 
 Feeds = Mapping[str, np.ndarray]
 LINEAR = ("MatMul", "Gemm", "Conv")

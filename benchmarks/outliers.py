@@ -29,7 +29,8 @@ from rich.console import Console
 from rich.table import Table
 
 import mezzo
-from mezzo.onnx.run.run import emulated_session, native_session
+from mezzo.onnx.run.emulation import emulated_session
+from mezzo.onnx.run.session import native_session
 
 LARGEST_ERROR = 0.01
 LEAST_LOW_WORK = 0.8

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from float_nodes import holds_float32
 
-from mezzo.onnx.run.run import Engine, native_session
+from mezzo.onnx.run.session import Engine, native_session
 
 RANDOM_OPS = frozenset(
     {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}

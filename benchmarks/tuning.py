@@ -49,7 +49,8 @@ from mezzo.formats.dtypes import DType
 from mezzo.ir.nodes import Kind
 from mezzo.onnx.emulate.switch import OnnxEmulator
 from mezzo.onnx.opening import open_model
-from mezzo.onnx.run.run import emulated_session, native_session
+from mezzo.onnx.run.emulation import emulated_session
+from mezzo.onnx.run.session import native_session
 from mezzo.planner.options import read_options
 
 DIGITS = Path(__file__).resolve().parents[1] / "examples" / "digits"

@@ -19,7 +19,7 @@ from mezzo.common.machine import find_machine
 from mezzo.common.sizes import format_size
 from mezzo.conversion.results import Converted
 from mezzo.formats.dtypes import LOW_DTYPES
-from mezzo.onnx.run.run import native_session
+from mezzo.onnx.run.session import native_session
 from mezzo.report.html import render
 from mezzo.report.layout.layout import Layout, blank, heading, indented
 from mezzo.report.records.account import describe_tuning, with_graph

@@ -9,7 +9,7 @@ import onnx.parser
 import pytest
 
 import mezzo
-from mezzo.onnx.run.run import Engine, native_session
+from mezzo.onnx.run.session import Engine, native_session
 
 CHAIN = """
 <ir_version: 10, opset_import: ["" : 21]>

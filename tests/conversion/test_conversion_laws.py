@@ -15,7 +15,8 @@ from random_models import random_feeds, random_model
 
 import mezzo
 from mezzo.formats.dtypes import FORMATS, LOW_DTYPES
-from mezzo.onnx.run.run import emulated_session, native_session
+from mezzo.onnx.run.emulation import emulated_session
+from mezzo.onnx.run.session import native_session
 from mezzo.onnx.schema.custom_operators import with_private_domain
 from mezzo.onnx.schema.value_types import TypedScope, value_types
 from mezzo.plugins.discovery import policies, strategies

@@ -22,7 +22,7 @@ from mezzo.conversion.results import decided_nodes
 from mezzo.formats.dtypes import LOW_DTYPES, DType
 from mezzo.io.provenance import MAX_BYTES, read_text, to_text
 from mezzo.onnx.opening import open_model
-from mezzo.onnx.run.run import Engine, native_session
+from mezzo.onnx.run.session import Engine, native_session
 from mezzo.onnx.schema.custom_operators import with_private_domain
 
 _KEY = "mezzo.provenance"

@@ -6,7 +6,8 @@ import onnx
 import pytest
 from onnx import TensorProto, parser
 
-from mezzo.onnx.run.run import Engine, emulated_session
+from mezzo.onnx.run.emulation import emulated_session
+from mezzo.onnx.run.session import Engine
 
 LOW = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 ELEMENT = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}

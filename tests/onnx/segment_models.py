@@ -14,9 +14,9 @@ from mezzo.common.errors import ContractError
 from mezzo.common.memory import MemoryLimit
 from mezzo.contracts.segments import Course, Segment, crossing_bytes
 from mezzo.onnx.run import segmented
-from mezzo.onnx.run.run import Engine, Session
 from mezzo.onnx.run.runtime import EMULATING, JUDGING, MEASURING, NATIVE, SessionSettings
 from mezzo.onnx.run.segmented import Uncuttable, cut_model
+from mezzo.onnx.run.session import Engine, Session
 
 WAYS = (JUDGING, NATIVE, EMULATING, MEASURING)
 Feeds = Mapping[str, Any]

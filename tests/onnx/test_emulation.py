@@ -18,8 +18,9 @@ from mezzo.io import planfile
 from mezzo.ir.nodes import Kind
 from mezzo.onnx.emulate.switch import OnnxEmulator
 from mezzo.onnx.opening import open_model
-from mezzo.onnx.run.run import Engine, check_fp8_survives, emulated_session, native_session
+from mezzo.onnx.run.emulation import check_fp8_survives, emulated_session
 from mezzo.onnx.run.runtime import JUDGING
+from mezzo.onnx.run.session import Engine, native_session
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 _NUMPY = {

@@ -22,7 +22,7 @@ from mezzo.evaluate.answers import ComparisonOptions, compare_models
 from mezzo.evaluate.model_data import open_model_data
 from mezzo.formats.dtypes import DType
 from mezzo.onnx.files.factors import Factors
-from mezzo.onnx.run.run import native_session
+from mezzo.onnx.run.session import native_session
 from mezzo.planner.options import read_options
 
 Array = npt.NDArray[np.float32]

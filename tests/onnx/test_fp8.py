@@ -22,7 +22,8 @@ from mezzo.conversion.results import lab_of
 from mezzo.formats.dtypes import FORMATS, DType
 from mezzo.formats.quantization import Quantization
 from mezzo.onnx.protos.lowcast import least_opset
-from mezzo.onnx.run.run import Engine, emulated_session, native_session
+from mezzo.onnx.run.emulation import emulated_session
+from mezzo.onnx.run.session import Engine, native_session
 from mezzo.planner.choices.quantizing import quantized_ports
 from mezzo.planner.options import read_options
 from mezzo.planner.planner import judge

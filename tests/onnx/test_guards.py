@@ -8,7 +8,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import mezzo
-from mezzo.onnx.run.run import emulated_session, native_session
+from mezzo.onnx.run.emulation import emulated_session
+from mezzo.onnx.run.session import native_session
 
 ROWS, WIDTH = 4, 8
 

@@ -11,7 +11,8 @@ from onnx import helper, numpy_helper
 
 from mezzo.common.errors import ContractError
 from mezzo.onnx.emulate.fp32_simulation import twin
-from mezzo.onnx.run.run import Engine, check_rounding_survives, emulated_session, native_session
+from mezzo.onnx.run.emulation import check_rounding_survives, emulated_session
+from mezzo.onnx.run.session import Engine, native_session
 from mezzo.onnx.schema.value_types import value_types
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # overflow is what these tests are about

@@ -11,7 +11,8 @@ from judge_models import EACH_LOW, LOW, read
 from onnx import helper, numpy_helper
 
 from mezzo.common.errors import ContractError, InputError
-from mezzo.onnx.run.run import Engine, Session, emulated_session, native_session
+from mezzo.onnx.run.emulation import emulated_session
+from mezzo.onnx.run.session import Engine, Session, native_session
 
 EACH_SESSION = pytest.mark.parametrize("load", [native_session, emulated_session])
 PORTS = """g (float16[N,2] x, int64 k, uint8[2] u, bool b, string[N] t, seq(float16[2]) s, optional(float[1]) o)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from judge_models import EACH_LOW, ELEMENT, LOW, assert_same_bits, judge, read, rounded
 
-from mezzo.onnx.run.run import Engine
+from mezzo.onnx.run.session import Engine
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # overflow is what these tests are about
 EACH_ENGINE = pytest.mark.parametrize("engine", list(Engine))

@@ -12,7 +12,7 @@ from judge_models import EACH_LOW, LOW, assert_same_bits, judge, read, rounded
 from onnx import helper, numpy_helper
 
 from mezzo.onnx.emulate.fp32_simulation import twin
-from mezzo.onnx.run.run import Engine, native_session
+from mezzo.onnx.run.session import Engine, native_session
 
 # Every model adds the outer x, which is 3, at the end: it must come through what the body calls x.
 FEEDS = {"c": True, "n": 1, "x": np.float32([3]), "z": np.float32([10])}

@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto as T
 
 import mezzo
-from mezzo.onnx.run.run import Engine, native_session
+from mezzo.onnx.run.session import Engine, native_session
 
 _ML = "ai.onnx.ml"
 _TREE = {

@@ -14,7 +14,7 @@ import pytest
 import mezzo
 from mezzo.conversion.results import lab_of, open_source
 from mezzo.onnx.files import runnable_model
-from mezzo.onnx.run import run
+from mezzo.onnx.run import session
 from mezzo.onnx.run.runtime import load_runtime
 
 _SIDE = 2048  # a weight of 16 MiB
@@ -45,7 +45,7 @@ def test_no_session_waits_for_the_garbage_collector(model: Path, monkeypatch: py
         sessions.append(weakref.ref(session))
         return session
 
-    monkeypatch.setattr(run, "load_runtime", load)
+    monkeypatch.setattr(session, "load_runtime", load)
     gc.collect()
     gc.disable()
     try:

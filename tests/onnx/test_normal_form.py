@@ -13,7 +13,7 @@ from quantized_cases import open_model
 
 import mezzo
 from mezzo.formats.dtypes import DType
-from mezzo.onnx.run.run import native_session
+from mezzo.onnx.run.session import native_session
 
 Array = npt.NDArray[np.float32]
 _HEAVY = frozenset({"Conv", "Gemm", "MatMul"})

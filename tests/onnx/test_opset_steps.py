@@ -17,7 +17,7 @@ from mezzo.common.machine import find_machine
 from mezzo.onnx.edit.opset import default_opset, reach, set_opset
 from mezzo.onnx.opset_steps.table import STEPS
 from mezzo.onnx.opset_steps.upgrade import keeps_meaning
-from mezzo.onnx.run.run import native_session
+from mezzo.onnx.run.session import native_session
 from mezzo.report.records.headlines import head_plan
 
 # The newest opset that ONNX Runtime 1.31 and 1.32 load.

@@ -16,8 +16,8 @@ from mezzo.contracts.plans import Accumulation
 from mezzo.formats.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.ir.nodes import Kind
 from mezzo.onnx.emulate.switch import OnnxEmulator
-from mezzo.onnx.run.run import native_session
 from mezzo.onnx.run.runtime import JUDGING
+from mezzo.onnx.run.session import native_session
 from mezzo.plugins.discovery import policies, strategies
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -131,7 +131,7 @@ def test_switched_off_the_emulator_gives_the_bits_of_the_plain_model() -> None:
     model = read(f"g (float[4,4] x) => (float[4,4] y) <{_WEIGHT}> {{ a = MatMul(x, w)  b = Erf(a)  y = Add(b, x) }}")
     opened, reading = open_and_read(model)
     got = OnnxEmulator(opened, reading, list(LOW_DTYPES.values()), settings=JUDGING).run({"x": _X}, {})
-    from mezzo.onnx.run.run import Session
+    from mezzo.onnx.run.session import Session
 
     assert is_same(got["y"], Session(model, model.graph.input, None, JUDGING).run({"x": _X})["y"])
 

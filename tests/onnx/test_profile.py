@@ -21,7 +21,7 @@ from mezzo.onnx.profile.jobs import KernelTime
 from mezzo.onnx.profile.nodes import profile_models, profile_nodes, time_model
 from mezzo.onnx.profile.prepare import Prepared, prepare
 from mezzo.onnx.profile.runtimes import profiling_version
-from mezzo.onnx.run.run import Engine, native_session
+from mezzo.onnx.run.session import Engine, native_session
 from mezzo.plugins.discovery import target as find_target
 
 FEW = Effort(runs=4, calls=2, pause_s=0.0)

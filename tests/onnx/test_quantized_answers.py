@@ -16,7 +16,8 @@ from quantized_cases import carry_out
 import mezzo
 from mezzo.formats.dtypes import DType
 from mezzo.formats.quantization import Quantization
-from mezzo.onnx.run.run import Engine, emulated_session, native_session
+from mezzo.onnx.run.emulation import emulated_session
+from mezzo.onnx.run.session import Engine, native_session
 from mezzo.quantize.arithmetic.arithmetic import quantize, round_trip
 
 _CONV = """<ir_version: 10, opset_import: ["" : 17]>

@@ -20,7 +20,7 @@ from quantized_cases import carry_out, make_sparse
 
 import mezzo
 from mezzo.formats.dtypes import DType
-from mezzo.onnx.run.run import Engine, native_session
+from mezzo.onnx.run.session import Engine, native_session
 
 _FOLDER = Path(__file__).parent / "quantized"
 

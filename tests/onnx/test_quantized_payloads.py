@@ -19,7 +19,7 @@ from mezzo.formats.dtypes import DType, integer_span
 from mezzo.formats.quantization import Quantization
 from mezzo.onnx.files.blobs import CHUNK_BYTES
 from mezzo.onnx.files.quantized_payloads import payload_of, read_payload
-from mezzo.onnx.run.run import Engine, native_session
+from mezzo.onnx.run.session import Engine, native_session
 from mezzo.quantize.arithmetic.arithmetic import quantize
 
 _I8, _U8, _I32 = DType.INT8, DType.UINT8, DType.INT32

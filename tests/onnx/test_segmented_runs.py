@@ -25,9 +25,9 @@ from mezzo.common.memory import memory as memory_of
 from mezzo.onnx.files import files, runnable_model
 from mezzo.onnx.files.weights import let_go
 from mezzo.onnx.run import segmented
-from mezzo.onnx.run.run import Engine, Session
 from mezzo.onnx.run.runtime import JUDGING, NATIVE, SessionSettings
 from mezzo.onnx.run.segmented import Segmented, cut_model
+from mezzo.onnx.run.session import Engine, Session
 
 
 def cut_into(bound_bytes: int, *, is_asked: bool = False) -> tuple[Segmented, MemoryLimit]:

@@ -11,8 +11,9 @@ from onnx import TensorProto, helper
 from mezzo.common.errors import ContractError
 from mezzo.contracts.plans import Accumulation
 from mezzo.formats.dtypes import DType
-from mezzo.onnx.run.run import Engine, Session, emulated_session
+from mezzo.onnx.run.emulation import emulated_session
 from mezzo.onnx.run.runtime import JUDGING
+from mezzo.onnx.run.session import Engine, Session
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 _NUMPY = {DType.FLOAT16: np.dtype(np.float16), DType.BFLOAT16: np.dtype(ml_dtypes.bfloat16)}

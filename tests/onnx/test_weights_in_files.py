@@ -29,7 +29,7 @@ from mezzo.onnx.files.marks import mark_quantized, mark_rounded, mark_widened
 from mezzo.onnx.files.quantized_payloads import payload_of
 from mezzo.onnx.opening import Opened, open_model
 from mezzo.onnx.protos.rounding import STORAGE, round_through
-from mezzo.onnx.run import run
+from mezzo.onnx.run import session
 from mezzo.onnx.run.runtime import JUDGING, SessionSettings
 
 # Matrices are of more than stays in a model, and products of so few numbers that engines sum them in one piece: of more
@@ -225,8 +225,8 @@ def test_the_reference_evaluator_gets_the_weights(road: str, tmp_path: Path, mon
             tensor(matrix(), "w")]), opset_imports=[helper.make_opsetid("", 17)], ir_version=8)  # fmt: skip
     opened = open_by(road, tmp_path, monkeypatch, model)
     ready = opened.runnable(opened.original)
-    held = run.native_session(model, run.Engine.REFERENCE).run({"x": FEEDS[0]["x"]})
-    found = run.native_session(ready.model, run.Engine.REFERENCE, ready.weights).run({"x": FEEDS[0]["x"]})
+    held = session.native_session(model, session.Engine.REFERENCE).run({"x": FEEDS[0]["x"]})
+    found = session.native_session(ready.model, session.Engine.REFERENCE, ready.weights).run({"x": FEEDS[0]["x"]})
     assert is_same(held["y"], found["y"])
 
 
@@ -487,7 +487,7 @@ def test_moved_weights_are_those_of_the_model_in_memory(tmp_path: Path, monkeypa
 def test_a_kernel_that_wants_fixed_weights_gets_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = open_by("external", tmp_path, monkeypatch)
     expected = opened.lab.native()(FEEDS[0])
-    load, tried = run.load_runtime, []
+    load, tried = session.load_runtime, []
 
     def picky(model: onnx.ModelProto, settings: SessionSettings) -> Any:
         tried.append(len(model.graph.input))
@@ -495,7 +495,7 @@ def test_a_kernel_that_wants_fixed_weights_gets_them(tmp_path: Path, monkeypatch
             raise RuntimeError("the weight must be a constant initializer")
         return load(model, settings)
 
-    monkeypatch.setattr(run, "load_runtime", picky)
+    monkeypatch.setattr(session, "load_runtime", picky)
     assert is_same(opened.lab.native()(FEEDS[0])["y"], expected["y"])
     assert len(tried) == 2
 

@@ -8,7 +8,8 @@ import onnx
 
 import mezzo
 from mezzo.formats.dtypes import HIGH
-from mezzo.onnx.run.run import emulated_session, native_session
+from mezzo.onnx.run.emulation import emulated_session
+from mezzo.onnx.run.session import native_session
 from spellings.cases import SAMPLES, Case
 
 Answers = list[dict[str, Any]]

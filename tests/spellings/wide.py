@@ -6,7 +6,7 @@ import onnx.inliner
 from onnx import TensorProto, helper, numpy_helper
 
 from mezzo.common.errors import ContractError
-from mezzo.onnx.run.run import Engine, native_session
+from mezzo.onnx.run.session import Engine, native_session
 from spellings.cases import SAMPLES, Case
 from spellings.judging import Answers, distance, reference
 

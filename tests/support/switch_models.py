@@ -15,7 +15,7 @@ from mezzo.onnx.emulate.switch import OnnxEmulator
 from mezzo.onnx.model import OnnxModel
 from mezzo.onnx.opening import open_model
 from mezzo.onnx.read.reading import OnnxReading
-from mezzo.onnx.run.run import emulated_session
+from mezzo.onnx.run.emulation import emulated_session
 from mezzo.onnx.run.runtime import JUDGING
 
 

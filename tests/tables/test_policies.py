@@ -18,7 +18,8 @@ import mezzo
 from mezzo.formats.dtypes import LOW_DTYPES, DType
 from mezzo.io.policyfile import check_lists
 from mezzo.ir.selectors import Tier
-from mezzo.onnx.run.run import Engine, emulated_session, native_session
+from mezzo.onnx.run.emulation import emulated_session
+from mezzo.onnx.run.session import Engine, native_session
 from mezzo.onnx.schema.contrib import CONTRIB
 from mezzo.plugins.discovery import policies
 from mezzo.tables import oplists

@@ -24,7 +24,7 @@ from mezzo.numerics.measures import DataSource, Ruling
 from mezzo.onnx.measure.lab import OnnxProfiler
 from mezzo.onnx.model import OnnxModel
 from mezzo.onnx.profile.runtime_graphs import GraphKernel, find_products
-from mezzo.onnx.run.run import native_session
+from mezzo.onnx.run.session import native_session
 from mezzo.report.records.account import describe_conversion, schema
 from mezzo.report.records.headline import ResultStanding
 from mezzo.tuning.repair import runtime_check

@@ -22,7 +22,8 @@ from mezzo.evaluate.data_session import DataSession
 from mezzo.evaluate.model_data import open_model_data
 from mezzo.formats.dtypes import DType
 from mezzo.numerics.data.splits import cut
-from mezzo.onnx.run.run import emulated_session, native_session
+from mezzo.onnx.run.emulation import emulated_session
+from mezzo.onnx.run.session import native_session
 from mezzo.planner.options import read_options
 from mezzo.planner.plan_options import ErrorPrice
 from mezzo.tuning.evaluator import Evaluator, units_of

@@ -25,7 +25,7 @@ class Attempts:
 
 
 def _ask_onnxruntime(model: bytes, feeds: Feeds | None) -> None:
-    from mezzo.onnx.run.run import Engine, native_session
+    from mezzo.onnx.run.session import Engine, native_session
 
     session = native_session(onnx.load_from_string(model), Engine.ONNXRUNTIME)
     if feeds is not None:

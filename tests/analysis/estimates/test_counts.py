@@ -13,7 +13,7 @@ from mezzo.analysis.estimates.moments import UNKNOWN
 from mezzo.analysis.estimates.site import EstimatedGraph
 from mezzo.formats.dtypes import FORMATS, HIGH, DType, integer_span
 from mezzo.onnx.opening import open_model
-from mezzo.onnx.run.run import native_session
+from mezzo.onnx.run.session import native_session
 from mezzo.planner.planner import rows_of
 
 _HEAD = (

@@ -17,7 +17,7 @@ from mezzo.analysis.estimates.moments import LOST, rms
 from mezzo.formats.dtypes import FORMATS, DType
 from mezzo.ir.graph import Graph
 from mezzo.onnx.opening import open_model
-from mezzo.onnx.run.run import native_session
+from mezzo.onnx.run.session import native_session
 from mezzo.planner.planner import rows_of
 from mezzo.tables.facts import Transfer
 from mezzo.tables.ops import dialects, op_facts

@@ -172,7 +172,7 @@ def _has_sparse_weights(graph: onnx.GraphProto) -> bool:
 
 def _loads(source: ModelSource) -> bool:
     """Whether the installed ONNX Runtime loads a model; large weights are not copied."""
-    from mezzo.onnx.run.run import Engine, native_session
+    from mezzo.onnx.run.session import Engine, native_session
 
     try:
         runnable = whole_of(source.model, source)

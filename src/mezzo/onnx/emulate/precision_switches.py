@@ -32,7 +32,7 @@ from mezzo.onnx.protos.graphs import replace_nodes
 from mezzo.onnx.protos.lowcast import round_nodes
 from mezzo.onnx.protos.names import free_prefix, numbered
 from mezzo.onnx.protos.rounding import round_through
-from mezzo.onnx.schema.types import TO_ONNX, parse_type_string
+from mezzo.onnx.schema.types import TO_ONNX, make_port
 from mezzo.onnx.schema.value_types import TypedScope, value_types
 
 _FLOAT = "tensor(float)"
@@ -402,20 +402,3 @@ class _Switcher:
 
     def _flag(self, place: int, dtype: DType) -> str:
         return f"{self._prefix}{dtype}_{place}"
-
-
-def make_port(name: str, text: str) -> onnx.ValueInfoProto:
-    """Declare a value from an ONNX type string, with unknown shape."""
-    kind = parse_type_string(text)
-    if isinstance(kind, DType):
-        return onnx.helper.make_tensor_value_info(name, TO_ONNX[kind], None)
-    assert kind.dtype is not None, "a type string names its element type"
-    result = onnx.helper.make_tensor_type_proto(TO_ONNX[kind.dtype], None)
-    for word in reversed(kind.shape.split("(")[:-2]):
-        make = (
-            onnx.helper.make_sequence_type_proto
-            if word == "seq"
-            else onnx.helper.make_optional_type_proto
-        )
-        result = make(result)
-    return onnx.helper.make_value_info(name, result)

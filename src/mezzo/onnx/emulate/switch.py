@@ -20,15 +20,17 @@ from mezzo.formats.dtypes import HIGH, DType
 from mezzo.ir.nodes import Kind
 from mezzo.onnx.emulate.borders import mark_borders
 from mezzo.onnx.emulate.fp32_simulation import twin
-from mezzo.onnx.emulate.precision_switches import SwitchOptions, make_port, put_switches
+from mezzo.onnx.emulate.precision_switches import SwitchOptions, put_switches
 from mezzo.onnx.emulate.tags import tagged
 from mezzo.onnx.files.block_payloads import Part
 from mezzo.onnx.model import OnnxModel
 from mezzo.onnx.protos.lowcast import raise_opset
 from mezzo.onnx.protos.names import free_prefix
 from mezzo.onnx.read.reading import OnnxReading
-from mezzo.onnx.run.run import Session, check_rounding
+from mezzo.onnx.run.emulation import check_rounding
 from mezzo.onnx.run.runtime import EMULATING, SessionSettings
+from mezzo.onnx.run.session import Session
+from mezzo.onnx.schema.types import make_port
 from mezzo.onnx.schema.value_types import value_types
 
 

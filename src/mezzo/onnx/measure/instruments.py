@@ -36,8 +36,8 @@ from mezzo.onnx.measure.instruments_sizes import Size, known_sizes, row_length
 from mezzo.onnx.measure.instruments_values import mark_casts
 from mezzo.onnx.model import OnnxModel
 from mezzo.onnx.run.feeds import fit_feeds
-from mezzo.onnx.run.run import Engine, Session
 from mezzo.onnx.run.runtime import MEASURING
+from mezzo.onnx.run.session import Engine, Session
 from mezzo.onnx.schema.shapes import can_infer
 from mezzo.onnx.schema.value_types import value_types
 

@@ -27,8 +27,9 @@ from mezzo.onnx.model import OnnxModel
 from mezzo.onnx.protos.graphs import inline_functions
 from mezzo.onnx.protos.lowcast import FORMATS
 from mezzo.onnx.read.reading import own
-from mezzo.onnx.run.run import emulated_session, native_session
+from mezzo.onnx.run.emulation import emulated_session
 from mezzo.onnx.run.runtime import ALL_CORES, EMULATING
+from mezzo.onnx.run.session import native_session
 from mezzo.tables.target import Target
 
 

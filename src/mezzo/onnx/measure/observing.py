@@ -14,8 +14,8 @@ from mezzo.ir.nodes import Kind
 from mezzo.onnx.files.marks import is_marked
 from mezzo.onnx.files.runnable_model import RunnableModel
 from mezzo.onnx.protos.rounding import Array
-from mezzo.onnx.run.run import Session, native_session
 from mezzo.onnx.run.runtime import ALL_CORES
+from mezzo.onnx.run.session import Session, native_session
 from mezzo.onnx.schema.value_types import value_types
 
 # Memory budget for the values of one run; larger sets of values take several runs.

@@ -23,8 +23,9 @@ from mezzo.onnx.measure.matching import Match, match_models
 from mezzo.onnx.measure.reach import find_reached
 from mezzo.onnx.measure.subject import OnnxSubject
 from mezzo.onnx.protos.graphs import inline_functions
-from mezzo.onnx.run.run import Session, emulated_session
+from mezzo.onnx.run.emulation import emulated_session
 from mezzo.onnx.run.runtime import ALL_CORES, EMULATING
+from mezzo.onnx.run.session import Session
 
 _HIGH = frozenset({DType.FLOAT32, DType.FLOAT64})
 # Memory budget for the layers of one batch, both models together.

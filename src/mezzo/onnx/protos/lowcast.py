@@ -90,10 +90,8 @@ def round_nodes(
 
 def show_overflow(work: NodeBuilder, source: str, low: int) -> str:
     """Set numbers beyond an FP8 format's range to infinity; returns the name of the result."""
-    largest, infinity = (
-        work.constant(_LARGEST_KEPT[low], np.float32),
-        work.constant(np.inf, np.float32),
-    )
+    largest = work.constant(_LARGEST_KEPT[low], np.float32)
+    infinity = work.constant(np.inf, np.float32)
     is_beyond = work.add("Greater", work.add("Abs", source), largest)
     return work.add("Where", is_beyond, work.add("Mul", source, infinity), source)
 

@@ -15,8 +15,11 @@ from mezzo.onnx.protos.rounding import Array
 
 
 def feed_weights(whole: RunnableModel) -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """The model with its marked tensors as inputs of the main graph, and the feeds for these."""
-    assert whole.weights is not None, "asked of models whose weights are in files"
+    """The model with its marked tensors as inputs of the main graph, and the feeds for these. A
+    model without weights in files is returned as it is.
+    """
+    if whole.weights is None:
+        return whole.model, {}
     model = deepcopy(whole.model)
     lifted = _Lifting(model).lifted
     input_names = {port.name for port in model.graph.input}

@@ -66,6 +66,20 @@ def parse_type_string(text: str) -> DType | Aggregate:
     return Aggregate(text.replace(element, "{}"), dtype)
 
 
+def make_port(name: str, text: str) -> onnx.ValueInfoProto:
+    """Declare a value from a concrete type string of a schema, with unknown shape."""
+    *words, element = text.rstrip(")").split("(")
+    kind = onnx.helper.make_tensor_type_proto(TO_ONNX[_BY_NAME[element]], None)
+    for word in reversed(words[:-1]):
+        make = (
+            onnx.helper.make_sequence_type_proto
+            if word == "seq"
+            else onnx.helper.make_optional_type_proto
+        )
+        kind = make(kind)
+    return onnx.helper.make_value_info(name, kind)
+
+
 def from_type_proto(proto: onnx.TypeProto) -> ValueType:
     """Convert a declared type; None if missing or without tensors (maps, opaque types)."""
     kind = proto.WhichOneof("value")
