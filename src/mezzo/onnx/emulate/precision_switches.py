@@ -10,7 +10,7 @@ directly to the format of its consumer, as in a converted model.
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import onnx
 from onnx import TensorProto
@@ -96,6 +96,16 @@ class _Seen:
                 self.casts[node.output[0]] = node.input[0], scope.types.get(node.input[0], "")
 
 
+class _Rounding(NamedTuple):
+    """What a node's switch rounds, besides parameters of quantized formats: positions of operands
+    and results. `number` is the id of the planner's node.
+    """
+
+    number: int
+    operands: Sequence[int]
+    results: Sequence[int]
+
+
 class _Switcher:
     def __init__(self, model: onnx.ModelProto, graph: Graph, planning: SwitchOptions) -> None:
         self._planned = graph
@@ -151,15 +161,11 @@ class _Switcher:
             else:  # there every initializer has to be an input as well
                 first.append(onnx.helper.make_node("Constant", [], [tensor.name], value=tensor))
         names = {dtype: f"{self._prefix}{dtype}" for dtype in self._planning.formats}
+        attributes: dict[str, Any] = {"num_outputs": count} if self._opset >= 18 else {}
         for dtype, name in names.items() if count else ():
             graph.input.append(onnx.helper.make_tensor_value_info(name, TensorProto.BOOL, [count]))
             flags = [self._flag(place, dtype) for place in range(count)]
-            if self._opset >= 18:
-                first.append(
-                    onnx.helper.make_node("Split", [name], flags, axis=0, num_outputs=count)
-                )
-            else:
-                first.append(onnx.helper.make_node("Split", [name], flags, axis=0))
+            first.append(onnx.helper.make_node("Split", [name], flags, axis=0, **attributes))
         replace_nodes(graph, [*first, *graph.node])
         return names
 
@@ -177,14 +183,9 @@ class _Switcher:
             node.input[:] = [self._renamed.get(name, name) for name in node.input]
             for attribute in node.attribute:
                 if attribute.type == onnx.AttributeProto.GRAPH:
-                    body = attribute.g
-                    rewritten = self._rewrite(
-                        body,
-                        body.initializer,
-                        scope.bodies[index, attribute.name],
-                        visible.inside(),
-                    )
-                    replace_nodes(body, rewritten)
+                    body, inner = attribute.g, scope.bodies[index, attribute.name]
+                    nodes_of_body = self._rewrite(body, body.initializer, inner, visible.inside())
+                    replace_nodes(body, nodes_of_body)
             visible.note(node, scope)
             nodes += self._switch(node, scope, visible)
         return nodes
@@ -196,7 +197,7 @@ class _Switcher:
         node = onnx.helper.make_node("Identity", [source], [result])
         if not self._planning.formats or self._planned.nodes[number].signature.dtype is not HIGH:
             return [node]
-        return [self._choose(node, number, (), (0,), [_FLOAT], _Seen())]
+        return [self._choose(node, _Rounding(number, (), (0,)), [_FLOAT], _Seen())]
 
     def _switch(
         self, node: onnx.NodeProto, scope: TypedScope, visible: _Seen
@@ -205,7 +206,7 @@ class _Switcher:
         if not self._planning.formats:
             return [node]
         if border is not None:
-            return [self._choose(node, border, (), (0,), [_FLOAT], visible)]
+            return [self._choose(node, _Rounding(border, (), (0,)), [_FLOAT], visible)]
         number = tag_of(node)
         if number is None or self._planned.nodes[number].signature.dtype is not HIGH:
             return [node]
@@ -226,13 +227,11 @@ class _Switcher:
         ]
         if not operands and not results:
             return [node]
-        if all(
-            text.startswith("tensor(")
-            for name, text in zip(node.output, texts, strict=True)
-            if name
-        ):
-            return [self._choose(node, number, operands, results, texts, visible)]
-        return self._choose_ports(node, number, operands, results, visible)
+        rounding = _Rounding(number, operands, results)
+        shown_texts = [text for name, text in zip(node.output, texts, strict=True) if name]
+        if all(text.startswith("tensor(") for text in shown_texts):
+            return [self._choose(node, rounding, texts, visible)]
+        return self._choose_ports(node, rounding, visible)
 
     def _planned_type(self, number: int, index: int) -> str:
         """Type of an output according to the planner, for outputs that the schema leaves open."""
@@ -243,36 +242,27 @@ class _Switcher:
         return _FLOAT if self._planned.values[value].dtype is HIGH else ""
 
     def _choose_ports(
-        self,
-        node: onnx.NodeProto,
-        number: int,
-        operands: Sequence[int],
-        results: Sequence[int],
-        visible: _Seen,
+        self, node: onnx.NodeProto, rounding: _Rounding, visible: _Seen
     ) -> list[onnx.NodeProto]:
         """Switch the tensors of a node with a sequence output; its elements are rounded already."""
         before, after = [], []
-        for index in operands:
+        for index in rounding.operands:
             original_input, node.input[index] = node.input[index], self._fresh()
             identity = onnx.helper.make_node("Identity", [original_input], [node.input[index]])
-            before.append(self._choose(identity, number, (0,), (), [_FLOAT], visible))
-        for index in results:
+            operand = _Rounding(rounding.number, (0,), ())
+            before.append(self._choose(identity, operand, [_FLOAT], visible))
+        for index in rounding.results:
             original_output, node.output[index] = node.output[index], self._fresh()
             identity = onnx.helper.make_node("Identity", [node.output[index]], [original_output])
-            after.append(self._choose(identity, number, (), (0,), [_FLOAT], visible))
+            result = _Rounding(rounding.number, (), (0,))
+            after.append(self._choose(identity, result, [_FLOAT], visible))
         return [*before, node, *after]
 
     def _choose(
-        self,
-        node: onnx.NodeProto,
-        number: int,
-        operands: Sequence[int],
-        results: Sequence[int],
-        texts: Sequence[str],
-        visible: _Seen,
+        self, node: onnx.NodeProto, rounding: _Rounding, texts: Sequence[str], visible: _Seen
     ) -> onnx.NodeProto:
         """Build the If of a node: a branch per format, and the unchanged node if no flag is set."""
-        place = self.positions.setdefault(number, len(self.positions))
+        place = self.positions.setdefault(rounding.number, len(self.positions))
         shown = [index for index, name in enumerate(node.output) if name]
 
         def branch(nodes: list[onnx.NodeProto], names: Sequence[str]) -> onnx.GraphProto:
@@ -282,7 +272,7 @@ class _Switcher:
         plain = self._copy(node)
         outcome, chosen = branch([plain], plain.output), node
         for dtype in reversed(self._planning.formats):
-            low = branch(*self._lowered(node, number, operands, results, dtype, visible))
+            low = branch(*self._lowered(node, rounding, dtype, visible))
             chosen = onnx.helper.make_node(
                 "If",
                 [self._flag(place, dtype)],
@@ -304,28 +294,22 @@ class _Switcher:
         return copy
 
     def _lowered(
-        self,
-        node: onnx.NodeProto,
-        number: int,
-        operands: Sequence[int],
-        results: Sequence[int],
-        dtype: DType,
-        visible: _Seen,
+        self, node: onnx.NodeProto, rounding: _Rounding, dtype: DType, visible: _Seen
     ) -> tuple[list[onnx.NodeProto], list[str]]:
         """The node with operands and results rounded to a format, and its output names."""
+        number = rounding.number
         if dtype in QUANTIZED:
             return self._quantized(node, number, visible)
         copy, nodes = self._copy(node), list[onnx.NodeProto]()
-        forms: dict[str, str] = {}
+        rounded: dict[str, str] = {}
         values = self._planned.nodes[number].inputs
-        for index in operands:
+        for index in rounding.operands:
             name = copy.input[index]
-            if name not in forms:
-                limit = (
-                    self._planning.limits.get(values[index] or 0) if index < len(values) else None
-                )
-                forms[name] = self._round_operand(name, dtype, limit, visible, nodes)
-            copy.input[index] = forms[name]
+            if name not in rounded:
+                value = values[index] if index < len(values) else None
+                limit = None if value is None else self._planning.limits.get(value)
+                rounded[name] = self._round_operand(name, dtype, limit, visible, nodes)
+            copy.input[index] = rounded[name]
         accumulation = self._planning.accumulation
         if accumulation is not None and number not in self._planning.sums_high and is_tiled(copy):
             shapes = dict(zip(copy.input, map(visible.shape_of, node.input), strict=True))
@@ -333,7 +317,7 @@ class _Switcher:
         else:
             nodes.append(copy)
         names = list(copy.output)
-        for index in results:
+        for index in rounding.results:
             exact, names[index] = names[index], self._fresh()
             nodes += round_nodes(exact, names[index], TO_ONNX[dtype], self._fresh)
         return nodes, names
@@ -348,16 +332,12 @@ class _Switcher:
             return self._quantizer.product(copy, product, visible.constants), list(copy.output)
         for index, name in enumerate(copy.input):
             how = ports.reads.get(Use(number, index))
-            if how is not None:
-                weight = visible.constants.get(name)
-                copy.input[index] = (
-                    self._quantizer.weight(weight, how) if weight is not None else self._fresh()
-                )
-                nodes += (
-                    []
-                    if weight is not None
-                    else self._quantizer.nodes(name, copy.input[index], how)
-                )
+            weight = visible.constants.get(name)
+            if how is not None and weight is not None:
+                copy.input[index] = self._quantizer.weight(weight, how)
+            elif how is not None:
+                copy.input[index] = self._fresh()
+                nodes += self._quantizer.nodes(name, copy.input[index], how)
         nodes.append(copy)
         names = list(copy.output)
         for index, value in enumerate(self._planned.nodes[number].outputs):

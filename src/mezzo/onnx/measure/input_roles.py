@@ -15,7 +15,7 @@ from onnx import TensorProto, numpy_helper
 from mezzo.ir.input_roles import Length, Part, Slot
 from mezzo.onnx.protos.graphs import inline_functions, stored_names, subgraphs_of
 from mezzo.onnx.schema.domains import DEFAULT, canonical
-from mezzo.onnx.schema.shapes import can_infer
+from mezzo.onnx.schema.shapes import infer_with_values, length_of
 from mezzo.onnx.schema.types import FROM_ONNX
 
 _MS = "com.microsoft"
@@ -101,7 +101,7 @@ _INTEGERS = frozenset({
 def read_slots(model: onnx.ModelProto) -> tuple[Slot, ...]:
     """Name, dtype, shape and role of each input that must be fed."""
     stored = set(stored_names(model.graph))
-    walk = _Walk(_inferred(inline_functions(model)))
+    walk = _Walk(infer_with_values(inline_functions(model)))
     return tuple(
         _slot(port, walk)
         for port in model.graph.input
@@ -112,7 +112,7 @@ def read_slots(model: onnx.ModelProto) -> tuple[Slot, ...]:
 def _slot(port: onnx.ValueInfoProto, walk: "_Walk") -> Slot:
     is_list = port.type.HasField("sequence_type")
     tensor = (port.type.sequence_type.elem_type if is_list else port.type).tensor_type
-    lengths = tuple(map(_length, tensor.shape.dim)) if tensor.HasField("shape") else None
+    lengths = tuple(map(length_of, tensor.shape.dim)) if tensor.HasField("shape") else None
     evidence = walk.follow(port.name)
     part = _part(tensor.elem_type, evidence, port.name)
     below = (
@@ -142,21 +142,6 @@ def _part(kind: int, evidence: "_Found", name: str) -> Part:
         return Part.SIZE
     is_named_so = evidence.is_compared and "mask" in name.lower()
     return Part.MASK if evidence.is_mask or is_named_so else Part.DATA
-
-
-def _length(dim: onnx.TensorShapeProto.Dimension) -> Length:
-    if dim.HasField("dim_value") and dim.dim_value >= 0:
-        return dim.dim_value
-    return dim.dim_param or None
-
-
-def _inferred(model: onnx.ModelProto) -> onnx.ModelProto:
-    try:
-        return (
-            onnx.shape_inference.infer_shapes(model, data_prop=True) if can_infer(model) else model
-        )
-    except Exception:  # noqa: BLE001  optional: without it shapes stay unknown
-        return model
 
 
 @dataclass(kw_only=True)
@@ -196,7 +181,7 @@ class _Walk:
         for info in (*graph.input, *graph.value_info, *graph.output):
             if info.type.tensor_type.HasField("shape"):
                 self._lengths.setdefault(
-                    info.name, tuple(map(_length, info.type.tensor_type.shape.dim))
+                    info.name, tuple(map(length_of, info.type.tensor_type.shape.dim))
                 )
         for node in graph.node:
             for body in subgraphs_of(node):

@@ -4,13 +4,11 @@ The statistics are computed inside the graph, so a run's outputs are small and i
 sizes. The model is an FP32 copy, tagged with the planner's nodes: values have the planner's ids.
 """
 
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import onnx
 
 from mezzo.common.errors import ContractError
 from mezzo.contracts.lab import MeasuredValue, Records
@@ -32,16 +30,20 @@ from mezzo.onnx.measure.instruments_records import (
     rectify,
     runs,
 )
-from mezzo.onnx.measure.instruments_sizes import Size, known_sizes, row_length
+from mezzo.onnx.measure.instruments_sizes import (
+    Size,
+    infer_shapes,
+    input_symbols,
+    known_sizes,
+    row_length,
+)
 from mezzo.onnx.measure.instruments_values import mark_casts
 from mezzo.onnx.model import OnnxModel
+from mezzo.onnx.protos.subgraphs import stored_names
 from mezzo.onnx.run.feeds import fit_feeds
 from mezzo.onnx.run.runtime import MEASURING
 from mezzo.onnx.run.session import Engine, Session
-from mezzo.onnx.schema.shapes import can_infer
 from mezzo.onnx.schema.value_types import value_types
-
-_log = logging.getLogger(__name__)
 
 # Samples per value in a subgraph: it may run thousands of times, so each run returns fewer.
 BODY_SAMPLE = 64
@@ -57,8 +59,6 @@ WHOLE_UP_TO = 4096
 _LARGE = 1 << 19
 # Batches this many times longer than the first have their observers chosen again.
 _GROWTH = 4
-# Weights of up to this many elements may be shapes, which shape inference reads.
-_SMALL = 1024
 _HEADER = 4
 
 
@@ -69,9 +69,11 @@ class OnnxInstruments:
 
     def __init__(self, model: OnnxModel, feeds: Mapping[str, Any]) -> None:
         """Load the model; `feeds` is a typical batch. Raises ContractError: it does not load."""
-        self.input_names = [port.name for port in model.source.model.graph.input]
-        initialized = {tensor.name for tensor in model.source.model.graph.initializer}
-        self.optional = frozenset(name for name in self.input_names if name in initialized)
+        self._declared = list(model.source.model.graph.input)
+        self.input_names = [port.name for port in self._declared]
+        self.optional = frozenset(self.input_names).intersection(
+            stored_names(model.source.model.graph)
+        )
         reading = model.read(DType.FLOAT16)
         if reading.version is not None and reading.version < _WANTED_OPSET:
             reachable = opsets.reach(reading.handles.model, _WANTED_OPSET)[0]
@@ -79,20 +81,19 @@ class OnnxInstruments:
                 reading = model.read(DType.FLOAT16, reachable)
         graph = reading.graph
         self.fingerprint = graph.content
-        self._declared = list(model.source.model.graph.input)
         mark_casts(graph, reading.handles)
         source = tagged(model, reading)
         self._weights = source.weights
         model_fp32 = twin(source.model)
         self._inserter = ObserverInserter(graph, model_fp32, value_types(model_fp32))
-        shapes = _input_shapes(model_fp32)
+        shapes = infer_shapes(model_fp32)
         self._sizes: Mapping[str, Size] = known_sizes(shapes)
         self._rows = {
             name: length
             for name, shape in shapes.items()
             if (length := row_length(shape)) is not None
         }
-        self._symbols = _symbols(model_fp32)
+        self._symbols = input_symbols(model_fp32)
         self._careful: set[int] | None = set()
         self._lengths = self._bind(feeds) or {}
         self._loads = 0
@@ -362,52 +363,3 @@ def _draw(places: Places, count: int, rng: np.random.Generator) -> dict[str, Any
     steps = np.arange(count, dtype=np.float64)
     # 1e-9 below 1, so that a tensor's length times a share stays below the length after rounding.
     return {places.shares: (steps + rng.random(count)) / count * (1 - 1e-9), places.steps: steps}
-
-
-def _symbols(model: onnx.ModelProto) -> list[tuple[str, int, str]]:
-    """The symbols in the shapes of inputs: (input, axis, symbol)."""
-    return [
-        (port.name, axis, dim.dim_param)
-        for port in model.graph.input
-        for axis, dim in enumerate(port.type.tensor_type.shape.dim)
-        if dim.dim_param
-    ]
-
-
-def _input_shapes(model: onnx.ModelProto) -> dict[str, tuple[int | str | None, ...]]:
-    """Shapes of the main graph's values, inferred from inputs, weights and operators.
-
-    The model's declared shapes of inner values are ignored, as they may be wrong.
-    """
-    bare = onnx.ModelProto()
-    bare.ir_version = model.ir_version
-    bare.opset_import.extend(model.opset_import)
-    bare.graph.name = model.graph.name
-    bare.graph.node.extend(model.graph.node)
-    bare.graph.input.extend(model.graph.input)
-    input_names = {port.name for port in model.graph.input}
-    for tensor in model.graph.initializer:
-        if np.prod(tensor.dims) <= _SMALL:
-            bare.graph.initializer.append(tensor)
-        elif tensor.name not in input_names:
-            bare.graph.input.append(
-                onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-            )
-    if not can_infer(bare):
-        return {}
-    try:
-        inferred = onnx.shape_inference.infer_shapes(bare, data_prop=True)
-    except Exception as error:  # noqa: BLE001  fails on some models that run: sizes are then measured
-        _log.debug("shape inference failed: %s", error)
-        return {}
-    return {
-        info.name: tuple(_dim(dim) for dim in info.type.tensor_type.shape.dim)
-        for info in (*inferred.graph.value_info, *inferred.graph.input)
-        if info.type.tensor_type.HasField("shape")
-    }
-
-
-def _dim(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
-    if dim.HasField("dim_value"):
-        return dim.dim_value if dim.dim_value >= 0 else None
-    return dim.dim_param or None

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
 import onnx
 
 from mezzo.onnx.schema.domains import DEFAULT
+from mezzo.onnx.schema.shapes import infer_with_values, length_of
 
 # A product of lengths and symbols, or the name of a value of unknown size.
 Size = int | str | tuple[int | str, ...]
@@ -20,9 +22,50 @@ _SAME = frozenset({
     "Sinh", "Softmax", "Softplus", "Softsign", "Sqrt", "Squeeze", "Swish", "Tan", "Tanh",
     "ThresholdedRelu", "Transpose", "Trilu", "Unsqueeze",
 })  # fmt: skip
+# Weights of up to this many elements may be shapes, which shape inference reads.
+_SMALL = 1024
 # Shorter rows take longer to reduce than to read; axes are joined to a row until it is long.
 _SHORTEST_ROW, _LONG_ROW = 64, 256
 _WITH_ONE_NUMBER = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min"})
+
+
+def input_symbols(model: onnx.ModelProto) -> list[tuple[str, int, str]]:
+    """The symbols in the shapes of inputs: (input, axis, symbol)."""
+    return [
+        (port.name, axis, dim.dim_param)
+        for port in model.graph.input
+        for axis, dim in enumerate(port.type.tensor_type.shape.dim)
+        if dim.dim_param
+    ]
+
+
+def infer_shapes(model: onnx.ModelProto) -> dict[str, tuple[int | str | None, ...]]:
+    """Shapes of the main graph's values, inferred from inputs, weights and operators.
+
+    The model's declared shapes of inner values are ignored, as they may be wrong.
+    """
+    bare = onnx.ModelProto()
+    bare.ir_version = model.ir_version
+    bare.opset_import.extend(model.opset_import)
+    bare.graph.name = model.graph.name
+    bare.graph.node.extend(model.graph.node)
+    bare.graph.input.extend(model.graph.input)
+    input_names = {port.name for port in model.graph.input}
+    for tensor in model.graph.initializer:
+        if np.prod(tensor.dims) <= _SMALL:
+            bare.graph.initializer.append(tensor)
+        elif tensor.name not in input_names:
+            bare.graph.input.append(
+                onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            )
+    inferred = infer_with_values(bare)
+    if inferred is bare:  # it fails on some models that run: sizes are then measured
+        return {}
+    return {
+        info.name: tuple(map(length_of, info.type.tensor_type.shape.dim))
+        for info in (*inferred.graph.value_info, *inferred.graph.input)
+        if info.type.tensor_type.HasField("shape")
+    }
 
 
 def known_sizes(shapes: Mapping[str, tuple[int | str | None, ...]]) -> dict[str, Size]:

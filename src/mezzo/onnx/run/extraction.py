@@ -5,7 +5,6 @@ from copy import deepcopy
 
 import onnx
 import onnx.helper
-import onnx.shape_inference
 
 from mezzo.common.errors import InputError, ModelError
 from mezzo.onnx.protos.graphs import reads_of, replace_nodes, stored_names
@@ -170,7 +169,9 @@ class _Types:
     """Types of a model's values, declared or inferred."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        self._stated = {info.name: info for info in _infos(infer(model, data_prop=True).graph)}
+        graph = infer(model, data_prop=True).graph
+        infos = (*graph.value_info, *graph.output, *graph.input)
+        self._stated = {info.name: info for info in infos}
 
     def port(self, name: str) -> onnx.ValueInfoProto:
         """Declaration of an input or output. Raises ModelError: unknown type or rank."""
@@ -192,9 +193,3 @@ def _is_full(kind: onnx.TypeProto) -> bool:
             return bool(kind.tensor_type.elem_type) and kind.tensor_type.HasField("shape")
         case _:
             return True
-
-
-def _infos(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
-    yield from graph.value_info
-    yield from graph.output
-    yield from graph.input

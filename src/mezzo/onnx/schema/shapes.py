@@ -204,6 +204,13 @@ def shape_of(tensor: onnx.TypeProto.Tensor) -> Shape | None:
     return tuple([dim.dim_value if dim.HasField("dim_value") else None for dim in dims])
 
 
+def length_of(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
+    """The length of a dimension, or its symbol; None if it is unknown or negative."""
+    if dim.HasField("dim_value"):
+        return dim.dim_value if dim.dim_value >= 0 else None
+    return dim.dim_param or None
+
+
 def _count(shape: Shape) -> int:
     """Nominal number of elements."""
     count = 1
