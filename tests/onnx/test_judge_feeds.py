@@ -114,6 +114,14 @@ def test_a_sparse_initializer_is_a_default_for_an_input() -> None:
     assert native_session(model).run({"x": [1.0, 1.0]})["y"].tolist() == [1, 4]
 
 
+def test_a_scalar_in_bf16_stays_a_scalar() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 21]> g (bfloat16 x) => (bfloat16 y) { y = Identity(x) }'
+    )
+    answer = native_session(model).run({"x": np.float32(2)})["y"]
+    assert (answer.shape, float(answer)) == ((), 2.0)
+
+
 def test_lengths_that_exporters_did_not_know_are_free() -> None:
     model = read("g (float[N] x, float y) => (float[N] z) { z = Add(x, y) }")
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1

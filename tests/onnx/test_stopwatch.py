@@ -194,6 +194,20 @@ def test_answers_may_have_other_sizes_than_what_was_timed(path: Path, target: st
     assert answers["y"].shape == (7, 4)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_outputs_in_bf16_are_answered(tmp_path: Path, target: str) -> None:
+    need(target)
+    text = '<ir_version: 10, opset_import: ["": 21]> g (float[2] x) => (bfloat16[2] y) { y = Cast<to=16>(x) }'
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+    feeds = {"x": np.float32([1, 2])}
+    stage = OnnxStopwatch(tmp_path / "model.onnx", find_target(target), feeds, Loading())
+    runner = stage.start()
+    answer = runner.answer(feeds)["y"]
+    runner.close()
+    stage.close()
+    assert (answer.dtype.name, answer.tolist()) == ("bfloat16", [1.0, 2.0])
+
+
 def test_what_a_runtime_prints_is_no_answer(path: Path, tmp_path: Path) -> None:
     """The child keeps its first stdout for itself; whatever prints there goes to stderr."""
     code = (

@@ -15,7 +15,7 @@ from onnx import TensorProto, numpy_helper
 from mezzo.ir.input_roles import Length, Part, Slot
 from mezzo.onnx.protos.graphs import inline_functions, stored_names, subgraphs_of
 from mezzo.onnx.schema.domains import DEFAULT, canonical
-from mezzo.onnx.schema.shapes import infer_with_values, length_of
+from mezzo.onnx.schema.shapes import infer, length_of
 from mezzo.onnx.schema.types import FROM_ONNX
 
 _MS = "com.microsoft"
@@ -101,7 +101,7 @@ _INTEGERS = frozenset({
 def read_slots(model: onnx.ModelProto) -> tuple[Slot, ...]:
     """Name, dtype, shape and role of each input that must be fed."""
     stored = set(stored_names(model.graph))
-    walk = _Walk(infer_with_values(inline_functions(model)))
+    walk = _Walk(infer(inline_functions(model), data_prop=True))
     return tuple(
         _slot(port, walk)
         for port in model.graph.input

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 
 from mezzo.onnx.schema.domains import DEFAULT
-from mezzo.onnx.schema.shapes import infer_with_values, length_of
+from mezzo.onnx.schema.shapes import infer, length_of
 
 # A product of lengths and symbols, or the name of a value of unknown size.
 Size = int | str | tuple[int | str, ...]
@@ -58,7 +58,7 @@ def infer_shapes(model: onnx.ModelProto) -> dict[str, tuple[int | str | None, ..
             bare.graph.input.append(
                 onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
             )
-    inferred = infer_with_values(bare)
+    inferred = infer(bare, data_prop=True)
     if inferred is bare:  # it fails on some models that run: sizes are then measured
         return {}
     return {

@@ -25,9 +25,9 @@ from mezzo.onnx.profile.feedfiles import write_feeds
 from mezzo.onnx.profile.runtimes import profiling_version
 from mezzo.onnx.protos.graphs import stored_names
 from mezzo.onnx.run.feeds import Datum, fit_feeds
+from mezzo.onnx.run.runtime import write_model
 from mezzo.tables.target import Target
 
-_INLINE_LIMIT_BYTES = 2**31 - 2**20
 _LONGEST_REASON = 300
 # Source locations in runtimes' error messages.
 _PLACE = re.compile(
@@ -64,16 +64,6 @@ class Timed:
     between_ns: float
 
 
-def write_whole(model: onnx.ModelProto, path: Path) -> None:
-    """Write a model with inline weights to a file, with external data if it exceeds 2 GiB."""
-    if model.ByteSize() < _INLINE_LIMIT_BYTES:
-        path.write_bytes(model.SerializeToString())
-    else:
-        copy = onnx.ModelProto()  # saving with external data empties the tensors of what it saves
-        copy.CopyFrom(model)
-        onnx.save(copy, path, save_as_external_data=True, location="weights")
-
-
 Write = Callable[[onnx.ModelProto, Path], None]
 
 
@@ -84,7 +74,7 @@ def time_models(
     effort: Effort,
     *,
     profile: bool,
-    write: "Write" = write_whole,
+    write: Write = write_model,
 ) -> tuple[Timed, ...]:
     """Time models interleaved, in one child process, so that drift of the machine affects all
     alike. `write` saves a model in memory to a file.
@@ -135,7 +125,7 @@ def stage_model(
     model: onnx.ModelProto | str | os.PathLike[str],
     place: Path,
     feeds: Mapping[str, Datum],
-    write: Write = write_whole,
+    write: Write = write_model,
     structure: onnx.ModelProto | None = None,
 ) -> str:
     """Write a model and its feeds to the child's folder; returns the model's path. A path stays as

@@ -8,9 +8,10 @@ import onnx
 
 from mezzo.contracts.profiles import CastTime, Effort, ModelTimes, NodeTimes
 from mezzo.onnx.profile.attribution import share_out
-from mezzo.onnx.profile.jobs import KernelTime, Timed, Write, time_models, write_whole
+from mezzo.onnx.profile.jobs import KernelTime, Timed, Write, time_models
 from mezzo.onnx.profile.prepare import Label, Prepared, TimedNode, prepare
 from mezzo.onnx.run.feeds import Datum
+from mezzo.onnx.run.runtime import write_model
 from mezzo.tables.target import Target
 
 _DEFAULT = Effort()
@@ -51,7 +52,7 @@ def profile_models(
     label: Label,
     weights: Mapping[str, float],
     effort: Effort = _DEFAULT,
-    write: Write = write_whole,
+    write: Write = write_model,
 ) -> tuple[NodeTimes, ...]:
     """Time the nodes of several models, interleaved. `label` names nodes, `write` saves a model to
     a file. Raises the errors of `profile_nodes`.

@@ -16,11 +16,14 @@ import onnx
 from mezzo.onnx.profile.loaded import LoadedModel, LoadOptions, Profiling
 from mezzo.onnx.profile.runtime_graphs import GraphKernel, kernels_of_onnxruntime
 from mezzo.onnx.protos.graphs import subgraphs_of
+from mezzo.onnx.run.runtime import array_of, lend
 from mezzo.onnx.run.runtime_libraries import load_onnxruntime
 
 _CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 _SUFFIX = "_kernel_time"
 _CPU = "CPUExecutionProvider"
+# Types that the numpy conversion of ONNX Runtime does not support, as in a session's ports.
+_BY_NUMBER = ("tensor(bfloat16)", "tensor(float8")
 
 
 def load(
@@ -99,24 +102,25 @@ class OnnxRuntimeModel(LoadedModel):
         optimized: Path,
     ) -> None:
         self._session, self._nodes, self._optimized = session, nodes, optimized
-        input_names = {port.name for port in session.get_inputs()}
-        input_names |= {port.name for port in session.get_overridable_initializers()}
+        ports = (*session.get_inputs(), *session.get_overridable_initializers())
+        input_names = {port.name for port in ports}
+        self._has_values = any(
+            port.type.startswith(_BY_NUMBER) for port in (*ports, *session.get_outputs())
+        )
         own_feeds = {name: feed for name, feed in feeds.items() if name in input_names}
-        self._feeds, self._values = own_feeds, None
-        if any(map(_needs_number, own_feeds.values())):
-            self._values = {name: _value(feed) for name, feed in own_feeds.items()}
+        self._feeds = _values(own_feeds) if self._has_values else own_feeds
 
     def call(self) -> None:
-        if self._values is None:
-            self._session.run(None, self._feeds)
+        if self._has_values:
+            self._session.run_with_ort_values(None, self._feeds)
         else:
-            self._session.run_with_ort_values(None, self._values)
+            self._session.run(None, self._feeds)
 
     def answer(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         names = [port.name for port in self._session.get_outputs()]
-        if any(map(_needs_number, feeds.values())):
-            values = {name: _value(feed) for name, feed in feeds.items()}
-            results = [result.numpy() for result in self._session.run_with_ort_values(None, values)]
+        if self._has_values:
+            values = self._session.run_with_ort_values(None, _values(feeds))
+            results = list(map(array_of, values))
         else:
             results = self._session.run(None, dict(feeds))
         return dict(zip(names, results, strict=True))
@@ -158,19 +162,12 @@ class OnnxRuntimeModel(LoadedModel):
         ]
 
 
-def _value(feed: Any) -> Any:
-    """A feed as OrtValue, as the numpy conversion of ONNX Runtime does not support BF16 and FP8."""
-    runtime = load_onnxruntime()
-    if _needs_number(feed):
-        element = onnx.helper.np_dtype_to_tensor_dtype(feed.dtype)
-        return runtime.OrtValue.ortvalue_from_numpy_with_onnx_type(
-            np.ascontiguousarray(feed), element
-        )
-    return runtime.OrtValue.ortvalue_from_numpy(feed)
-
-
-def _needs_number(feed: Any) -> bool:
-    return isinstance(feed, np.ndarray) and feed.dtype.name.startswith(("bfloat16", "float8"))
+def _values(feeds: Mapping[str, Any]) -> dict[str, Any]:
+    """Feeds as OrtValues."""
+    return {
+        name: lend(feed, onnx.helper.np_dtype_to_tensor_dtype(feed.dtype))
+        for name, feed in feeds.items()
+    }
 
 
 def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:

@@ -1,11 +1,14 @@
 """ONNX Runtime sessions: settings, loading, optimized graphs, and zero-copy inputs."""
 
 import enum
+import math
 import tempfile
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import TensorProto
 
@@ -55,28 +58,28 @@ MEASURING = SessionSettings(threads=0, optimizing=Optimizing.ALL)
 
 def load_runtime(model: onnx.ModelProto, settings: SessionSettings) -> Any:
     """A session of a model, on the CPU. Raises whatever ONNX Runtime raises."""
-    onnxruntime, options, providers = (
-        load_onnxruntime(),
-        _options(settings),
-        ["CPUExecutionProvider"],
-    )
+    options = _options(settings)
     if model.ByteSize() < _PROTOBUF_LIMIT_BYTES:
-        return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
+        return _load(model.SerializeToString(), options)
     with tempfile.TemporaryDirectory(prefix="mezzo-") as folder:
         path = Path(folder) / "model.onnx"
-        copy = onnx.ModelProto()  # saving with external data empties the tensors of what it saves
-        copy.CopyFrom(model)
+        write_model(model, path)
+        return _load(str(path), options)
+
+
+def write_model(model: onnx.ModelProto, path: Path) -> None:
+    """Write a model with inline weights to a file, with external data if it exceeds 2 GiB."""
+    if model.ByteSize() < _PROTOBUF_LIMIT_BYTES:
+        path.write_bytes(model.SerializeToString())
+    else:
+        copy = deepcopy(model)  # saving with external data empties the tensors of what it saves
         onnx.save(copy, path, save_as_external_data=True, location="weights")
-        return onnxruntime.InferenceSession(str(path), options, providers=providers)
 
 
 def load_piece(model: onnx.ModelProto, settings: SessionSettings) -> Any:
     """A session of a part of an optimized model, without further optimization or memory arena."""
-    onnxruntime = load_onnxruntime()
     options = _options(SessionSettings(settings.threads, Optimizing.NOTHING, keeps_memory=False))
-    return onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    return _load(model.SerializeToString(), options)
 
 
 def optimized(model: onnx.ModelProto, settings: SessionSettings) -> onnx.ModelProto:
@@ -89,10 +92,14 @@ def optimized(model: onnx.ModelProto, settings: SessionSettings) -> onnx.ModelPr
     with tempfile.TemporaryDirectory(prefix="mezzo-") as folder:
         path = Path(folder) / "model.onnx"
         options.optimized_model_filepath = str(path)
-        load_onnxruntime().InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        _load(model.SerializeToString(), options)
         return onnx.load(path)
+
+
+def _load(model: bytes | str, options: Any) -> Any:
+    """A session on the CPU of a serialized model, or of a file."""
+    onnxruntime = load_onnxruntime()
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def _options(settings: SessionSettings) -> Any:
@@ -116,15 +123,33 @@ def _options(settings: SessionSettings) -> Any:
 
 
 def lend(array: Array, element: int) -> Any:
-    """An array as OrtValue, without a copy. `element` is its type as in TensorProto."""
+    """An array as OrtValue, without a copy if it is contiguous. `element` is its type as in
+    TensorProto.
+    """
     lending = load_onnxruntime().OrtValue
     if element in _BY_NUMBER:
-        return lending.ortvalue_from_numpy_with_onnx_type(array, element)
+        contiguous = np.require(array, requirements="C")
+        return lending.ortvalue_from_numpy_with_onnx_type(contiguous, element)
     return lending.ortvalue_from_numpy(array)
 
 
-def needs_number(kind: onnx.TypeProto) -> bool:
-    return kind.WhichOneof("value") == "tensor_type" and kind.tensor_type.elem_type in _BY_NUMBER
+def array_of(value: Any) -> Any:
+    """An OrtValue as an array, or a list of arrays for a sequence."""
+    if not value.is_tensor() or value.element_type() not in _BY_NUMBER:
+        return value.numpy()
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(value.element_type())
+    if dtype.itemsize == 1:
+        return value.numpy().view(dtype)
+    # BF16 is only accessible as memory, which the value owns: copy it while the value is alive.
+    import ctypes
+
+    numbers = ctypes.string_at(value.data_ptr(), math.prod(value.shape()) * dtype.itemsize)
+    return np.frombuffer(numbers, dtype).reshape(value.shape())
+
+
+def needs_number(element: int) -> bool:
+    """Whether arrays of an element type, as in TensorProto, are passed by `lend` and `array_of`."""
+    return element in _BY_NUMBER
 
 
 def silence_runtime() -> None:

@@ -8,7 +8,6 @@ optionals. Their shapes are as declared; numbers are rounded once to the declare
 import enum
 import hashlib
 import logging
-import math
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto
 
 from mezzo.common.errors import ContractError, InputError, ModelError
 from mezzo.common.machine import give_back_memory
@@ -29,6 +27,7 @@ from mezzo.onnx.run.feeds import Array, Datum, fit_feeds, retype
 from mezzo.onnx.run.runtime import (
     NATIVE,
     SessionSettings,
+    array_of,
     lend,
     load_runtime,
     needs_number,
@@ -223,7 +222,7 @@ class Session:
     def _compute_whole(self, feeds: dict[str, Datum]) -> list[Datum]:
         """Run in one piece; if memory allocation fails, in segments from then on."""
         try:
-            if any(needs_number(kind) for kind in self._types.values()):
+            if any(needs_number(kind.tensor_type.elem_type) for kind in self._types.values()):
                 return self._compute_by_number(feeds)
             results: list[Datum] = self._runner.run(None, {**self._fed, **feeds})
             return results
@@ -258,29 +257,8 @@ class Session:
         """Run with types that ONNX Runtime's numpy conversion lacks, as OrtValues."""
         values = dict(self._fed)
         for name, feed in feeds.items():
-            kind = self._types[name]
-            element = kind.tensor_type.elem_type if needs_number(kind) else TensorProto.UNDEFINED
-            values[name] = lend(np.ascontiguousarray(feed) if element else feed, element)
-        results = self._runner.run_with_ort_values(None, values)
-        return [
-            self._to_array(name, result)
-            for name, result in zip(self.output_names, results, strict=True)
-        ]
-
-    def _to_array(self, name: str, result: Any) -> Datum:
-        kind = self._types[name]
-        if not needs_number(kind):
-            return result.numpy()
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type)
-        if dtype.itemsize == 1:
-            return result.numpy().view(dtype)
-        # BF16 is only accessible as memory, which the value owns: copy it while the value is alive.
-        import ctypes
-
-        size_bytes = math.prod(result.shape()) * dtype.itemsize
-        return np.frombuffer(ctypes.string_at(result.data_ptr(), size_bytes), dtype).reshape(
-            result.shape()
-        )
+            values[name] = lend(feed, self._types[name].tensor_type.elem_type)
+        return [array_of(result) for result in self._runner.run_with_ort_values(None, values)]
 
 
 def native_session(
