@@ -7,7 +7,6 @@ import onnx
 from onnx import TensorProto, helper
 
 from mezzo.ir.graph import Graph
-from mezzo.onnx.measure.instrumented import InstrumentedModel, SubgraphGroup, ValueFacts, VectorSlot
 from mezzo.onnx.measure.instruments_nodes import Places, StatisticRecord
 from mezzo.onnx.measure.instruments_sizes import Size, spread_sizes
 from mezzo.onnx.measure.instruments_values import PlannedValues
@@ -18,7 +17,11 @@ from mezzo.onnx.measure.observed_graphs import (
     LOW_TEXTS,
     RECORD_TYPES,
     Insertion,
+    InstrumentedModel,
     ObservedGraph,
+    SubgraphGroup,
+    ValueFacts,
+    VectorSlot,
 )
 from mezzo.onnx.protos.graphs import replace_nodes
 from mezzo.onnx.protos.names import free_prefix, numbered

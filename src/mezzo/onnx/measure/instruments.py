@@ -19,7 +19,6 @@ from mezzo.onnx.edit import opset as opsets
 from mezzo.onnx.emulate.fp32_simulation import twin
 from mezzo.onnx.emulate.tags import tagged
 from mezzo.onnx.measure.insert_observers import ObserverInserter
-from mezzo.onnx.measure.instrumented import InstrumentedModel, ValueFacts
 from mezzo.onnx.measure.instruments_nodes import Places
 from mezzo.onnx.measure.instruments_records import (
     Doubles,
@@ -38,6 +37,7 @@ from mezzo.onnx.measure.instruments_sizes import (
     row_length,
 )
 from mezzo.onnx.measure.instruments_values import mark_casts
+from mezzo.onnx.measure.observed_graphs import InstrumentedModel, ValueFacts
 from mezzo.onnx.model import OnnxModel
 from mezzo.onnx.protos.subgraphs import stored_names
 from mezzo.onnx.run.feeds import fit_feeds

@@ -3,13 +3,13 @@
 import abc
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
 from mezzo.onnx.measure import instruments_nodes as observers
-from mezzo.onnx.measure.instrumented import InstrumentedModel
 from mezzo.onnx.measure.instruments_nodes import Nodes, Places, StatisticNames, StatisticRecord
 from mezzo.onnx.measure.instruments_sizes import Size, spread_sizes
 from mezzo.onnx.measure.instruments_values import BODIES, PlannedValues
@@ -25,6 +25,54 @@ IS_DOUBLE = "is f64, and only f32, f16 and bf16 are measured"
 RECORD_TYPES = (TensorProto.FLOAT, TensorProto.FLOAT, TensorProto.FLOAT, TensorProto.INT64)
 # Operators whose output has the elements of their first operand.
 _MOVES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+
+
+class VectorSlot(NamedTuple):
+    """A value of the main graph in the output vector: its whole tensor, or four statistics and a
+    sample. `position` is that of its size in the vector of element counts.
+    """
+
+    value: int
+    size: Size
+    position: int
+    is_whole: bool
+
+
+class SubgraphGroup(NamedTuple):
+    """The values in one control-flow node's subgraphs, and the outputs that hold their records."""
+
+    values: tuple[int, ...]
+    outputs: StatisticRecord
+
+
+@dataclass(kw_only=True)
+class InstrumentedModel:
+    """An instrumented model. `vector` and `sizes` name its first outputs; None if empty.
+
+    Two kinds of values need no observer: `same` maps a value to a measured one with equal elements,
+    `rectified` maps the output of a Relu to its measured input.
+    """
+
+    model: onnx.ModelProto
+    places: Places
+    body_places: Places
+    vector: str | None = None
+    sizes: str | None = None
+    slots: list[VectorSlot] = field(default_factory=list)
+    groups: list[SubgraphGroup] = field(default_factory=list)
+    same: dict[int, int] = field(default_factory=dict)
+    rectified: dict[int, int] = field(default_factory=dict)
+    skipped: list[str] = field(default_factory=list)
+
+
+class ValueFacts(NamedTuple):
+    """Static facts about values of the main graph: their sizes, which sizes are small enough to be
+    output whole (cheaper than observers), and the row lengths of large values.
+    """
+
+    sizes: Mapping[str, Size]
+    is_small: Callable[[Size], bool]
+    columns: Mapping[str, int]
 
 
 @dataclass(kw_only=True)
