@@ -3,6 +3,7 @@
 import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from mezzo.common import packages
 from mezzo.common.machine import count_cores, find_gpus, find_machine, find_memory
@@ -56,17 +57,18 @@ def _find(package: Package, answers: Mapping[Question, Answer], *, is_base: bool
     installed = packages.find_installed(package.name)
     requirement = packages.find_requirement(package.name) if is_base else None
     command = packages.spell_install(package.name)
+    absent = FoundPackage(
+        name=package.name,
+        purpose=package.purpose,
+        state=State.MISSING,
+        version=None,
+        wanted=requirement,
+        details=(),
+        reason="is not installed",
+        remedy=command,
+    )
     if not installed:
-        return FoundPackage(
-            name=package.name,
-            purpose=package.purpose,
-            state=State.MISSING,
-            version=None,
-            wanted=requirement,
-            details=(),
-            reason="is not installed",
-            remedy=command,
-        )
+        return absent
     name, version = installed[0]
     answer = answers.get(("module", package.module), Answer())
     state, reason, remedy = State.WORKS, answer.error, None
@@ -86,12 +88,10 @@ def _find(package: Package, answers: Mapping[Question, Answer], *, is_base: bool
             " want"
         )
     shown_version = version if name == package.name else f"{version} ({name})"
-    return FoundPackage(
-        name=package.name,
-        purpose=package.purpose,
+    return replace(
+        absent,
         state=state,
         version=shown_version,
-        wanted=requirement,
         details=answer.details,
         reason=reason,
         remedy=remedy,
@@ -133,16 +133,15 @@ def _check_targets(
             continue
         package, answer = by_name[runtime.package], answers.get(("target", name), Answer())
         reason = package.reason if package.state in (State.MISSING, State.BROKEN) else answer.error
-        if reason is None:
-            yield Check(name=f"run and time {name}", can=True, purpose="convert, bench, --measure")
-        else:
-            yield Check(
-                name=f"run and time {name}",
+        check = Check(name=f"run and time {name}", can=True, purpose="convert, bench, --measure")
+        if reason is not None:
+            check = replace(
+                check,
                 can=False,
-                purpose="convert, bench, --measure",
                 reason=f"{package.name} {reason}" if package.state is State.MISSING else reason,
                 remedy=package.remedy or packages.spell_install(package.name),
             )
+        yield check
 
 
 def _find_sign(runtime: Runtime, examined: Mapping[str, FoundPackage]) -> str | None:

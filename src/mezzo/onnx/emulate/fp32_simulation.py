@@ -28,7 +28,7 @@ from mezzo.onnx.emulate.narrowing import narrow, rounds_twice
 from mezzo.onnx.emulate.tiles import is_tiled, tile
 from mezzo.onnx.files.marks import is_marked, mark_widened
 from mezzo.onnx.protos.graphs import inline_functions, replace_nodes, stored_names
-from mezzo.onnx.protos.lowcast import raise_opset, show_overflow
+from mezzo.onnx.protos.lowcast import raise_opset, round_nodes, show_overflow
 from mezzo.onnx.protos.names import free_prefix, numbered
 from mezzo.onnx.protos.node_builder import NodeBuilder
 from mezzo.onnx.schema.types import tensor_type_of
@@ -226,18 +226,16 @@ class _Rewriter:
         self, node: onnx.NodeProto, inputs: list[str], outputs: list[str]
     ) -> list[onnx.NodeProto]:
         """Insert casts to the low types before the node and casts back after it."""
-        before, after = [], []
+        before, after = NodeBuilder(self._fresh), []
         for position, text in enumerate(inputs):
             if text in _LOW_BY_TEXT:
-                narrow = self._fresh()
-                before.append(_cast(node.input[position], narrow, _LOW_BY_TEXT[text]))
-                node.input[position] = narrow
+                node.input[position] = before.cast(node.input[position], _LOW_BY_TEXT[text])
         for position, text in enumerate(outputs):
             if text in _LOW_BY_TEXT:
-                narrow = self._fresh()
-                after.append(_cast(narrow, node.output[position], TensorProto.FLOAT))
-                node.output[position] = narrow
-        return [*before, node, *after]
+                wide, node.output[position] = node.output[position], self._fresh()
+                to = TensorProto.FLOAT
+                after.append(onnx.helper.make_node("Cast", [node.output[position]], [wide], to=to))
+        return [*before.nodes, node, *after]
 
     def _cast_down(self, source: str, text: str, result: str, low: int) -> list[onnx.NodeProto]:
         """Cast a value of the type `text` to `low`, with one rounding."""
@@ -247,8 +245,7 @@ class _Rewriter:
         return [*nodes, *self._round(nodes[-1].output[0], result, low)]
 
     def _round(self, source: str, result: str, low: int) -> list[onnx.NodeProto]:
-        narrow = self._fresh()
-        return [_cast(source, narrow, low), _cast(narrow, result, TensorProto.FLOAT)]
+        return round_nodes(source, result, low, self._fresh)
 
     def _read(self, name: str) -> str:
         return self._renamed.get(name, name)
@@ -261,10 +258,6 @@ def _forbid_quantizing(node: onnx.NodeProto) -> None:
     ]
     for attribute in allowing if node.domain == "com.microsoft" else ():
         node.attribute.remove(attribute)
-
-
-def _cast(source: str, result: str, to: int) -> onnx.NodeProto:
-    return onnx.helper.make_node("Cast", [source], [result], to=to)
 
 
 def widen_port(port: onnx.ValueInfoProto) -> onnx.ValueInfoProto:

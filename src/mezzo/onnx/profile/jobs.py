@@ -151,18 +151,26 @@ def fit_to(model: onnx.ModelProto, feeds: Mapping[str, Datum]) -> dict[str, Datu
     )
 
 
-def _call(folder: Path, target: str, effort: Effort) -> None:
+def child_environment() -> dict[str, str]:
+    """The environment of a child process that imports this very package."""
     source = str(Path(__file__).parents[3])  # the folder that contains the package
     python_path = os.environ.get("PYTHONPATH")
-    environment = {
-        **os.environ,
-        "PYTHONPATH": source if not python_path else os.pathsep.join((source, python_path)),
-    }
+    paths = source if not python_path else os.pathsep.join((source, python_path))
+    return {**os.environ, "PYTHONPATH": paths}
+
+
+def spell_last_line(errors: bytes) -> str:
+    """The last line of what a process wrote to stderr, behind a colon; empty if there is none."""
+    lines = errors.decode("utf-8", "replace").strip().splitlines()
+    return f": {spell_reason(lines[-1])}" if lines else ""
+
+
+def _call(folder: Path, target: str, effort: Effort) -> None:
     command = [sys.executable, "-m", "mezzo.onnx.profile.worker", str(folder)]
     try:
         done = subprocess.run(
-            command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True,
-            timeout=effort.limit_s * 2, check=False,
+            command, env=child_environment(), cwd=folder, stdin=subprocess.DEVNULL,
+            capture_output=True, timeout=effort.limit_s * 2, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise ContractError(
@@ -170,11 +178,9 @@ def _call(folder: Path, target: str, effort: Effort) -> None:
             f" smaller batch of data, or leave out {option('measure')}"
         ) from None
     if not (folder / "answer.json").exists():
-        error_lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise ContractError(
             f"target {target!r}: the runtime crashed (exit code {done.returncode}) on a"
-            f" model{': ' + spell_reason(error_lines[-1]) if error_lines else ''}; leave out"
-            f" {option('measure')}"
+            f" model{spell_last_line(done.stderr)}; leave out {option('measure')}"
         )
 
 

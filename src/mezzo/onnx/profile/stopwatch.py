@@ -20,7 +20,13 @@ from mezzo.contracts.timings import LayerTime, Loading, ProductKernels
 from mezzo.io.layer_types import is_conversion, type_called
 from mezzo.io.runtime_profiles import read_trace
 from mezzo.onnx.profile.feedfiles import ANSWERS, read_feeds, write_feeds
-from mezzo.onnx.profile.jobs import fit_to, spell_reason, stage_model
+from mezzo.onnx.profile.jobs import (
+    child_environment,
+    fit_to,
+    spell_last_line,
+    spell_reason,
+    stage_model,
+)
 from mezzo.onnx.profile.runtime_graphs import GraphKernel, find_products
 from mezzo.onnx.run.feeds import Datum
 from mezzo.tables.target import Target
@@ -101,12 +107,8 @@ class OnnxRunner:
         self, child: "_Child", target: str, limit_s: float, structure: onnx.ModelProto | None = None
     ) -> None:
         """Raises ContractError: the target does not load or run the model."""
-        self._child, self._target, self._limit_s, self._structure = (
-            child,
-            target,
-            limit_s,
-            structure,
-        )
+        self._child, self._structure = child, structure
+        self._target, self._limit_s = target, limit_s
         self._asked = 0
         try:
             self.said = self._hear()
@@ -134,17 +136,7 @@ class OnnxRunner:
         rows = self._hear()["kernels"]
         if rows is None:
             return None
-        kernels = [
-            GraphKernel(
-                **{
-                    **row,
-                    **{key: tuple(row[key]) for key in _LISTS},
-                    "nodes": frozenset(row["nodes"]),
-                }
-            )
-            for row in rows
-        ]
-        return find_products(self._proto.graph, kernels)
+        return find_products(self._proto.graph, list(map(_read_kernel, rows)))
 
     @cached_property
     def _proto(self) -> onnx.ModelProto:
@@ -162,20 +154,19 @@ class OnnxRunner:
         return answer
 
 
+def _read_kernel(row: Mapping[str, Any]) -> GraphKernel:
+    lists = {key: tuple(row[key]) for key in _LISTS}
+    return GraphKernel(**{**row, **lists, "nodes": frozenset(row["nodes"])})
+
+
 class _Child:
     """The child process, in its own session, so that signals to the caller do not reach it."""
 
     def __init__(self, folder: Path, model: Path) -> None:
         self.folder, self.model = folder, model
-        source = str(Path(__file__).parents[3])  # the folder that contains the package
-        python_path = os.environ.get("PYTHONPATH")
-        environment = {
-            **os.environ,
-            "PYTHONPATH": source if not python_path else os.pathsep.join((source, python_path)),
-        }
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed with the process
         self._process = subprocess.Popen(
-            [sys.executable, "-m", _MODULE, str(folder)], env=environment, cwd=folder,
+            [sys.executable, "-m", _MODULE, str(folder)], env=child_environment(), cwd=folder,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
             encoding="utf-8", start_new_session=True,
         )  # fmt: skip
@@ -212,11 +203,7 @@ class _Child:
         if self._is_late:
             return f"did not answer within {limit_s:.0f} s"
         self._errors.seek(0)
-        error_lines = self._errors.read().decode("utf-8", "replace").strip().splitlines()
-        return (
-            "crashed (exit code"
-            f" {code}){': ' + spell_reason(error_lines[-1]) if error_lines else ''}"
-        )
+        return f"crashed (exit code {code}){spell_last_line(self._errors.read())}"
 
     def end(self) -> None:
         self._process.kill()
