@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from mezzo.conversion.conversion import convert_model
 from mezzo.conversion.judged_model import judge_model
 from mezzo.onnx.model import OnnxModel
 from mezzo.onnx.opening import open_model
-from mezzo.onnx.profile.nodes import time_model
+from mezzo.onnx.profile.jobs import time_models
 from mezzo.planner.options import read_options
 from mezzo.tuning import measured_costs as measuring
 from mezzo.tuning.costs import predict_ns
@@ -142,18 +143,19 @@ def judge_one(model: OnnxModel, shape: tuple[int, ...], target: str, effort: Eff
         model.materialize(convert_model(model, options, None)[1]),
         model.materialize(measuring.typed_model(model, judged, lows["measured"])),
     ]
-    times = time_model(protos, options.planning.target, feeds, effort)
+    times = time_models(protos, options.planning.target, feeds, effort, profile=False)
     predicted = {name: predict_ns(problem, low, measured.high_ns) / measured.high_ns for name, low in lows.items()}
     result: dict[str, Any] = {"source": measured.table.source, "mapped_share": measured.mapped_share,
                               "notes": measured.notes}  # fmt: skip
-    for name, median_ns, ratio, middle in zip(PLANS, times.median_ns, times.ratios, times.ratio_ranges, strict=True):
+    for name, timed in zip(PLANS, times, strict=True):
+        ratios = sorted(low_ns / high_ns for low_ns, high_ns in zip(timed.rounds_ns, times[0].rounds_ns, strict=True))
         count = sum(low for node, low in zip(problem.graph.nodes, lows[name], strict=True) if node.kind.value == "op")
         result[name] = {
             "low_nodes": count,
-            "measured_ms": median_ns / 1e6,
+            "measured_ms": median(timed.rounds_ns) / 1e6,
             "predicted_ratio": predicted[name],
-            "measured_ratio": ratio,
-            "ratio_middle_half": middle,
+            "measured_ratio": median(ratios),
+            "ratio_middle_half": (ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]),
         }
     return result
 

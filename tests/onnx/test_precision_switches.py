@@ -173,21 +173,6 @@ def test_inputs_outputs_and_ties_have_switches() -> None:
         assert not np.array_equal(got, x + x + x)
 
 
-def test_extra_outputs_are_values_of_the_main_graph() -> None:
-    model = read("g (float[N] x) => (float[N] y) { a = Mul(x, x)  y = Neg(a) }")
-    opened, reading = open_and_read(model)
-    emulator = OnnxEmulator(opened, reading, [DType.BFLOAT16], extra_outputs=["a", "x", "y"], settings=JUDGING)
-    low = {operators(reading)[0]: DType.BFLOAT16}
-    x = np.float32([1.01, 3.3])
-    got = emulator.run({"x": x}, low)
-    assert list(got) == ["y", "a", "x"]
-    assert is_same(got["a"], _brain(_brain(x) * _brain(x)))
-    assert is_same(got["x"], x)
-    opened, reading = open_and_read(model)
-    with pytest.raises(InputError, match=r"^extra output 'b' is no value of the main graph; name one "):
-        OnnxEmulator(opened, reading, [DType.BFLOAT16], extra_outputs=["b"])
-
-
 def test_wrong_assignments_say_which_node() -> None:
     model = read("g (float16[N] x) => (float[N] y, int64[1] s) { c = Cast<to=1>(x)  y = Mul(c, c)  s = Shape(c) }")
     opened, reading = open_and_read(model)

@@ -13,14 +13,15 @@ import pytest
 from onnx import TensorProto, helper
 
 from mezzo.common.errors import ContractError, InputError
-from mezzo.contracts.profiles import Effort
+from mezzo.contracts.profiles import Effort, NodeTimes
 from mezzo.onnx.profile import jobs, runtimes
 from mezzo.onnx.profile.attribution import groups_of, share_out
 from mezzo.onnx.profile.feedfiles import read_feeds, write_feeds
-from mezzo.onnx.profile.jobs import KernelTime
-from mezzo.onnx.profile.nodes import profile_models, profile_nodes, time_model
+from mezzo.onnx.profile.jobs import KernelTime, time_models
+from mezzo.onnx.profile.nodes import profile_models
 from mezzo.onnx.profile.prepare import Prepared, prepare
 from mezzo.onnx.profile.runtimes import profiling_version
+from mezzo.onnx.run.runtime import write_model
 from mezzo.onnx.run.session import Engine, native_session
 from mezzo.plugins.discovery import target as find_target
 
@@ -49,6 +50,13 @@ def layer_feeds() -> dict[str, np.ndarray]:
 
 def body_feeds() -> dict[str, np.ndarray]:
     return {"x": np.ones((3, 8), np.float32), "c": np.array(True), "w": np.eye(8, dtype=np.float32)}
+
+
+def profile(text: str, target: str, feeds: dict[str, np.ndarray]) -> NodeTimes:
+    """Times of the nodes of a model by their names."""
+    model, effort = onnx.parser.parse_model(text), Effort(runs=8)
+    found = find_target(target_or_skip(target))
+    return profile_models([model], found, feeds, lambda node: node.name or None, {}, effort, write_model)[0]
 
 
 def target_or_skip(name: str) -> str:
@@ -144,7 +152,7 @@ def test_time_is_shared_by_weight_and_none_gets_lost() -> None:
 
 @pytest.mark.parametrize("target", ["onnxruntime-cpu", "openvino-cpu"])
 def test_every_node_is_timed_under_its_name(target: str) -> None:
-    times = profile_nodes(onnx.parser.parse_model(LAYER), find_target(target_or_skip(target)), layer_feeds(), runs=8)
+    times = profile(LAYER, target, layer_feeds())
     assert set(times.by_node) == {"mm", "add", "relu", "soft"}
     assert sum(times.by_node.values()) == pytest.approx(times.kernels_ns, rel=1e-9)  # floating sums in another order
     assert times.mapped_share == 1.0
@@ -152,17 +160,9 @@ def test_every_node_is_timed_under_its_name(target: str) -> None:
 
 @pytest.mark.parametrize("target", ["onnxruntime-cpu", "openvino-cpu"])
 def test_nodes_in_bodies_are_timed(target: str) -> None:
-    model = onnx.parser.parse_model(BODIES)
-    times = profile_nodes(model, find_target(target_or_skip(target)), body_feeds(), runs=8)
+    times = profile(BODIES, target, body_feeds())
     assert set(times.by_node) == {"first", "choose", "inner", "relu", "exp"}
     assert times.mapped_share == 1.0
-
-
-def test_nodes_without_names_get_one_each() -> None:
-    model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["": 17]>
-        g (float[4] x) => (float[4] y) { a = Erf(x) y = Erf(a) }""")
-    times = profile_nodes(model, find_target("onnxruntime-cpu"), {"x": np.ones(4, np.float32)}, runs=4)
-    assert set(times.by_node) == {"Erf_0", "Erf_1"}
 
 
 @pytest.mark.parametrize("target", ["onnxruntime-cpu", "openvino-cpu"])
@@ -174,18 +174,18 @@ def test_low_inputs_are_fed_in_their_type(target: str) -> None:
     model = helper.make_model(
         helper.make_graph(nodes, "g", *ports, [shape]), opset_imports=[helper.make_opsetid("", 17)], ir_version=9
     )
-    times = time_model([model], find_target(target_or_skip(target)), {"x": np.ones((2, 2), np.float32)}, FEW)
-    assert len(times.median_ns) == 1
+    times = time_models(
+        [model], find_target(target_or_skip(target)), {"x": np.ones((2, 2), np.float32)}, FEW, profile=False
+    )
+    assert len(times) == 1
 
 
-def test_models_are_timed_against_the_first(tmp_path: Path) -> None:
+def test_models_are_timed_in_the_same_rounds(tmp_path: Path) -> None:
     model = onnx.parser.parse_model(LAYER)
     onnx.save(model, tmp_path / "model, with a comma.onnx")
-    times = time_model(
-        [model, tmp_path / "model, with a comma.onnx"], find_target("onnxruntime-cpu"), layer_feeds(), FEW
-    )
-    assert len(times.median_ns) == len(times.ratio_ranges) == 2
-    assert times.ratios[0] == 1.0
+    models = [model, tmp_path / "model, with a comma.onnx"]
+    times = time_models(models, find_target("onnxruntime-cpu"), layer_feeds(), FEW, profile=False)
+    assert len(times) == 2 and len(times[0].rounds_ns) == len(times[1].rounds_ns) > 0
 
 
 def test_feeds_of_every_kind_survive_the_way(tmp_path: Path) -> None:
@@ -229,15 +229,17 @@ def test_model_that_the_runtime_refuses_is_reported_in_its_words() -> None:
     model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["": 17, "strange": 1]>
         g (float[4] x) => (float[4] y) { y = strange.Unheard(x) }""")
     with pytest.raises(ContractError, match=r"does not run the model: .*Unheard"):
-        time_model([model], find_target("onnxruntime-cpu"), {"x": np.ones(4, np.float32)}, FEW)
+        time_models([model], find_target("onnxruntime-cpu"), {"x": np.ones(4, np.float32)}, FEW, profile=False)
 
 
 def test_feeds_that_do_not_fit_are_refused_before_anything_starts() -> None:
     with pytest.raises(InputError, match="input 'x': found f32\\[3\\]"):
-        time_model(
+        time_models(
             [onnx.parser.parse_model(LAYER)],
             find_target("onnxruntime-cpu"),
             layer_feeds() | {"x": np.ones(3, np.float32)},
+            FEW,
+            profile=False,
         )
 
 
@@ -252,8 +254,9 @@ def test_crash_and_hang_cost_one_measurement(
     stand_in.write_text(f"#!/bin/sh\n{script}\n")
     stand_in.chmod(0o755)
     monkeypatch.setattr(jobs.sys, "executable", str(stand_in))
+    model, effort = onnx.parser.parse_model(LAYER), Effort(limit_s=0.2)
     with pytest.raises(ContractError, match=wanted):
-        time_model([onnx.parser.parse_model(LAYER)], find_target("onnxruntime-cpu"), layer_feeds(), Effort(limit_s=0.2))
+        time_models([model], find_target("onnxruntime-cpu"), layer_feeds(), effort, profile=False)
 
 
 QUANTIZED = """<ir_version: 10, opset_import: ["": 21]>
@@ -270,14 +273,6 @@ QUANTIZED = """<ir_version: 10, opset_import: ["": 21]>
 
 
 def test_quantize_and_its_dequantize_are_conversions_of_who_made_the_value() -> None:
-    model = onnx.parser.parse_model(QUANTIZED)
-    times = profile_models(
-        [model],
-        find_target("onnxruntime-cpu"),
-        {"x": np.ones((4, 2), np.float32)},
-        lambda node: node.name or None,
-        {},
-        FEW,
-    )[0]
+    times = profile(QUANTIZED, "onnxruntime-cpu", {"x": np.ones((4, 2), np.float32)})
     found = [(cast.source, cast.position, cast.is_quantizing) for cast in times.casts]
     assert found == [("relu", 0, True), ("relu", 0, True)]  # the weight's Dequantize is none

@@ -57,14 +57,3 @@ class NodeTimes:
     def run_ns(self) -> float:
         """Time of an unprofiled run: kernels and the time between them."""
         return self.kernels_ns + self.between_ns
-
-
-@dataclass(frozen=True, slots=True)
-class ModelTimes:
-    """Medians of models timed in interleaved rounds, in ns, and their times relative to the first
-    model: the median of the ratios within rounds, with the interquartile range.
-    """
-
-    median_ns: tuple[float, ...]
-    ratios: tuple[float, ...]
-    ratio_ranges: tuple[tuple[float, float], ...]

@@ -61,7 +61,7 @@ class Switches(NamedTuple):
 def put_switches(model: onnx.ModelProto, graph: Graph, planning: SwitchOptions) -> Switches:
     """Insert switches, in place, into `model`, an FP32 simulation tagged with node ids of `graph`.
 
-    Outputs that `graph` has too are renamed; extra outputs keep their names and get no switch.
+    FP32 outputs are renamed.
     """
     switcher = _Switcher(model, graph, planning)
     switcher.rewrite_main(model.graph, value_types(model))
@@ -140,7 +140,7 @@ class _Switcher:
                 heads += self._switch_value(port.name, self._renamed[port.name], feeds[port.name])
         tails: list[onnx.NodeProto] = []
         shown = [node.id for node in planned.nodes if node.kind is Kind.OUTPUT]
-        for number, port in zip(shown, graph.output, strict=False):
+        for number, port in zip(shown, graph.output, strict=True):
             if scope.types.get(port.name) == _FLOAT:
                 source, port.name = self._renamed.get(port.name, port.name), self._fresh()
                 tails += self._switch_value(source, port.name, number)

@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import onnx
 
 from mezzo.common.errors import InputError
 from mezzo.contracts.plans import Accumulation
@@ -30,8 +29,6 @@ from mezzo.onnx.read.reading import OnnxReading
 from mezzo.onnx.run.emulation import check_rounding
 from mezzo.onnx.run.runtime import EMULATING, SessionSettings
 from mezzo.onnx.run.session import Session
-from mezzo.onnx.schema.types import make_port
-from mezzo.onnx.schema.value_types import value_types
 
 
 class OnnxEmulator:
@@ -46,7 +43,6 @@ class OnnxEmulator:
         reading: OnnxReading,
         formats: Sequence[DType],
         accumulation: Accumulation | None = None,
-        extra_outputs: Sequence[str] = (),
         *,
         sums_high: Collection[int] = frozenset(),
         limits: Mapping[int, float] = MappingProxyType({}),
@@ -56,14 +52,12 @@ class OnnxEmulator:
     ) -> None:
         """Load the model for runs in any mix of FP32 and `formats`. Consumes `reading`.
 
-        `extra_outputs` are values of the main graph to return as well. `accumulation` applies to
-        every MatMul, Gemm and Conv in low precision, except the node ids in `sums_high`. `limits`
-        clamps finite values of rounded constants, by value id; `quantized` describes the inputs and
-        outputs of quantized nodes; `in_blocks` replaces weights, by value id, in every run.
+        `accumulation` applies to every MatMul, Gemm and Conv in low precision, except the node ids
+        in `sums_high`. `limits` clamps finite values of rounded constants, by value id; `quantized`
+        describes the inputs and outputs of quantized nodes; `in_blocks` replaces weights, by value
+        id, in every run.
 
-        Raises:
-            InputError: an extra output is not a value of the main graph.
-            ContractError: no runtime loads the model, or its opset has no casts to a format.
+        Raises ContractError: no runtime loads the model, or its opset has no casts to a format.
         """
         check_rounding(formats)
         for value, storage in in_blocks.items():
@@ -75,9 +69,8 @@ class OnnxEmulator:
         source = whole.model
         raise_opset(source, formats, accumulation)
         declared = list(source.graph.input)
-        self.output_names = (*(port.name for port in source.graph.output), *extra_outputs)
+        self.output_names = tuple(port.name for port in source.graph.output)
         result = twin(source, accumulation)
-        _add_outputs(result, extra_outputs)
         planning = SwitchOptions(
             formats=self._formats,
             accumulation=accumulation,
@@ -160,17 +153,6 @@ class OnnxEmulator:
                 f" {choices}"
             )
         return number in self._positions  # no switch: the node has only sequences, nothing to round
-
-
-def _add_outputs(model: onnx.ModelProto, names: Sequence[str]) -> None:
-    types = value_types(model).types if names else {}
-    for name in names:
-        text = types.get(name, "")
-        if not text:
-            raise InputError(
-                f"extra output {name!r} is no value of the main graph; name one that its nodes make"
-            )
-        model.graph.output.append(make_port(name, text))
 
 
 def _dequantize(model: OnnxModel, reading: OnnxReading, value: int, storage: BlockStorage) -> None:

@@ -165,10 +165,7 @@ class OnnxPair:
     ) -> Answers:
         """Outputs of the candidate and its values `layers`; all names are the reference's."""
         answers = self.answer(ModelRole.CANDIDATE, session, self.match.rename_feeds(feeds))
-        outputs = {
-            name: answers[candidate_name] for name, candidate_name in self.match.outputs.items()
-        }
-        return outputs | {name: answers[name] for name in layers}
+        return self.match.rename_outputs(answers) | {name: answers[name] for name in layers}
 
     def answer(
         self, side: ModelRole, session: Session, feeds: Mapping[str, Any]

@@ -1,48 +1,18 @@
-"""Profiling functions: times of whole models, and of each node, on a target."""
+"""Times of each node of a model on a target."""
 
-import os
 from collections.abc import Mapping, Sequence
 from statistics import median
 
 import onnx
 
-from mezzo.contracts.profiles import CastTime, Effort, ModelTimes, NodeTimes
+from mezzo.contracts.profiles import CastTime, Effort, NodeTimes
 from mezzo.onnx.profile.attribution import share_out
 from mezzo.onnx.profile.jobs import KernelTime, Timed, Write, time_models
 from mezzo.onnx.profile.prepare import Label, Prepared, TimedNode, prepare
 from mezzo.onnx.run.feeds import Datum
-from mezzo.onnx.run.runtime import write_model
 from mezzo.tables.target import Target
 
-_DEFAULT = Effort()
 _CONVERSIONS = frozenset({"Cast", "QuantizeLinear", "DequantizeLinear"})
-
-
-def profile_nodes(
-    model: onnx.ModelProto | str | os.PathLike[str],
-    target: Target,
-    feeds: Mapping[str, Datum],
-    runs: int = _DEFAULT.runs,
-    *,
-    weights: Mapping[str, float] | None = None,
-) -> NodeTimes:
-    """Time every node of a model on a target. Unnamed nodes are labelled by operator and position.
-
-    `weights`: shares of nodes in the time of a fused kernel; equal by default.
-
-    Raises:
-        InputError: the runtime is missing, or the feeds do not fit.
-        ContractError: the runtime cannot load or run the model.
-    """
-    proto = model if isinstance(model, onnx.ModelProto) else onnx.load(os.fspath(model))
-    count = 0
-
-    def label(node: onnx.NodeProto) -> str:
-        nonlocal count
-        count += 1
-        return node.name or f"{node.op_type}_{count - 1}"
-
-    return profile_models([proto], target, feeds, label, weights or {}, Effort(runs=runs))[0]
 
 
 def profile_models(
@@ -51,11 +21,15 @@ def profile_models(
     feeds: Mapping[str, Datum],
     label: Label,
     weights: Mapping[str, float],
-    effort: Effort = _DEFAULT,
-    write: Write = write_model,
+    effort: Effort,
+    write: Write,
 ) -> tuple[NodeTimes, ...]:
     """Time the nodes of several models, interleaved. `label` names nodes, `write` saves a model to
-    a file. Raises the errors of `profile_nodes`.
+    a file. `weights`: shares of nodes in the time of a fused kernel; equal if empty.
+
+    Raises:
+        InputError: the runtime is missing, or the feeds do not fit.
+        ContractError: the runtime cannot load or run a model.
     """
     prepared = [prepare(model, label) for model in models]
     timed = time_models(
@@ -63,26 +37,6 @@ def profile_models(
     )
     return tuple(
         _node_times(copy, times, weights) for copy, times in zip(prepared, timed, strict=True)
-    )
-
-
-def time_model(
-    models: Sequence[onnx.ModelProto | str | os.PathLike[str]],
-    target: Target,
-    feeds: Mapping[str, Datum],
-    effort: Effort = _DEFAULT,
-) -> ModelTimes:
-    """Time whole models, interleaved, each as a user would load it. Raises as `profile_nodes`."""
-    timed = time_models(models, target, feeds, effort, profile=False)
-    reference_rounds = timed[0].rounds_ns
-    ratios = [
-        sorted(a / b for a, b in zip(each.rounds_ns, reference_rounds, strict=True))
-        for each in timed
-    ]
-    return ModelTimes(
-        tuple(median(each.rounds_ns) for each in timed),
-        tuple(median(each) for each in ratios),
-        tuple((each[len(each) // 4], each[-1 - len(each) // 4]) for each in ratios),
     )
 
 
