@@ -44,7 +44,8 @@ from mezzo.formats.dtypes import HIGH, DType
 from mezzo.ir.nodes import Kind, Role, Signature
 from mezzo.onnx.emulate.switch import OnnxEmulator
 from mezzo.onnx.opening import open_model
-from mezzo.onnx.run.session import JUDGING, Engine, Session
+from mezzo.onnx.run.runtime import JUDGING
+from mezzo.onnx.run.session import Engine, Session
 from mezzo.tables.facts import Cost
 from mezzo.tables.ops import op_facts
 

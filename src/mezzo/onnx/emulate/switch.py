@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import onnx
 
 from mezzo.common.errors import InputError
 from mezzo.contracts.plans import Accumulation
