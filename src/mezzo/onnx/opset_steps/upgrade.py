@@ -52,7 +52,7 @@ def upgrade(source: onnx.ModelProto, until: int) -> Upgraded:
             if obstacles:
                 return Upgraded(model, tuple(obstacles))
             model = trial
-            _drop_unread_constants(model, source)
+            _drop_unread_constants(model, knowledge)
             operators = _operators(model)
         for entry in _imports(model, *model.functions):
             if entry.version == version - 1:
@@ -71,7 +71,9 @@ def _imports(
         yield from (entry for entry in holder.opset_import if entry.domain in DEFAULT)
 
 
-def _steppers(model: onnx.ModelProto, version: int) -> Iterator[tuple[Path, Owner]]:
+def _steppers(
+    model: onnx.ModelProto, snapshot: Snapshot, version: int
+) -> Iterator[tuple[Path, Owner]]:
     """Graphs and functions at opset `version - 1`."""
     holders = {"": model} | {title_of(function): function for function in model.functions}
     stepping = {
@@ -79,7 +81,7 @@ def _steppers(model: onnx.ModelProto, version: int) -> Iterator[tuple[Path, Owne
         for title, holder in holders.items()
         if any(entry.version == version - 1 for entry in _imports(holder))
     }
-    return ((path, owner) for path, owner in owners(model) if path[0] in stepping)
+    return ((path, owner) for path, owner in snapshot.owners if path[0] in stepping)
 
 
 def _operators(model: onnx.ModelProto) -> set[str]:
@@ -104,8 +106,8 @@ def _step(
     """Convert the affected nodes in place. Returns those that cannot be converted."""
     obstacles = []
     snapshot = Snapshot(model, knowledge)
-    for path, owner in _steppers(model, version):
-        added: list[onnx.NodeProto] = []
+    for path, owner in _steppers(model, snapshot, version):
+        added, values = list[onnx.NodeProto](), snapshot.values(path)
         for node in owner.node:
             if node.op_type not in affected or node.domain not in DEFAULT:
                 continue
@@ -116,7 +118,7 @@ def _step(
                     Obstacle(name, node.op_type, version, "mezzo has no conversion for it")
                 )
                 continue
-            site = StepSite(snapshot.values(path), fresh)
+            site = StepSite(values, fresh)
             try:
                 convert(node, site)
             except BlockedError as error:
@@ -128,16 +130,16 @@ def _step(
     return obstacles
 
 
-def _drop_unread_constants(model: onnx.ModelProto, source: onnx.ModelProto) -> None:
+def _drop_unread_constants(model: onnx.ModelProto, knowledge: Knowledge) -> None:
     """Remove unused Constants that an earlier step added."""
-    reads = {name for _, owner in owners(model) for name in reads_in(owner)}
-    original_names = {node.name for node in nodes_of(source)}
+    graphs = [owner for _, owner in owners(model)]
+    reads = {name for owner in graphs for name in reads_in(owner)}
 
     def is_unread(node: onnx.NodeProto) -> bool:
-        is_added = node.op_type == "Constant" and node.name not in original_names
+        is_added = node.op_type == "Constant" and node.name not in knowledge.node_names
         return is_added and node.output[0] not in reads
 
-    for _, owner in owners(model):
+    for owner in graphs:
         remove_where(owner.node, is_unread)
 
 

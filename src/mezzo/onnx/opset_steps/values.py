@@ -1,7 +1,7 @@
 """Types, shapes and constants of a model's values by scope, from ONNX's inference and the model."""
 
 from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from copy import deepcopy
 from functools import cached_property
 from typing import TypeVar
@@ -10,7 +10,7 @@ import onnx
 from onnx import helper
 
 from mezzo.onnx.opset_steps.site import Values
-from mezzo.onnx.protos.graphs import Owner, all_nodes, reads_in, subgraphs_of
+from mezzo.onnx.protos.graphs import Owner, all_nodes, nodes_of, reads_in, subgraphs_of
 from mezzo.onnx.schema.shapes import infer
 
 # A graph or function: "" or its name, then for each nested subgraph "first output of its
@@ -52,21 +52,25 @@ class Knowledge:
     def types(self) -> Mapping[Path, _Types]:
         return _infer_types(self._source)
 
+    @cached_property
+    def node_names(self) -> Set[str]:
+        return {node.name for node in nodes_of(self._source)}
+
 
 class Snapshot:
     """A model's constants and uses between two steps, collected on first use."""
 
     def __init__(self, model: onnx.ModelProto, knowledge: Knowledge) -> None:
-        self._model = model
+        self.owners = list(owners(model))
         self._knowledge = knowledge
 
     @cached_property
     def _constants(self) -> Mapping[Path, dict[str, onnx.TensorProto]]:
-        return {path: _constants(owner) for path, owner in owners(self._model)}
+        return {path: _constants(owner) for path, owner in self.owners}
 
     @cached_property
     def _reads(self) -> frozenset[str]:
-        return frozenset(name for _, owner in owners(self._model) for name in reads_in(owner))
+        return frozenset(name for _, owner in self.owners for name in reads_in(owner))
 
     def values(self, path: Path) -> Values:
         """The values visible in a scope."""

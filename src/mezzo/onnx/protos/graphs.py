@@ -3,10 +3,13 @@ replaced, and functions inlined.
 """
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 import onnx
+import onnx.defs
 import onnx.inliner
 
+_SUBGRAPHS = (onnx.defs.OpSchema.AttrType.GRAPH, onnx.defs.OpSchema.AttrType.GRAPHS)
 Owner = onnx.GraphProto | onnx.FunctionProto
 
 
@@ -15,9 +18,22 @@ def owners_of(model: onnx.ModelProto) -> tuple[Owner, ...]:
     return model.graph, *model.functions
 
 
+@cache
+def _may_hold_subgraphs(op: str) -> bool:
+    """False for ONNX's operators without subgraphs, which saves a look at their attributes: most
+    nodes are such. Operators that ONNX does not define may have some.
+    """
+    try:
+        schema = onnx.defs.get_schema(op)
+    except onnx.defs.SchemaError:
+        return True
+    kinds = {attribute.type for attribute in schema.attributes.values()}
+    return not kinds.isdisjoint(_SUBGRAPHS)
+
+
 def subgraphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     """The subgraphs of a node, of any operator."""
-    for attribute in node.attribute:
+    for attribute in node.attribute if _may_hold_subgraphs(node.op_type) else ():
         if attribute.type == onnx.AttributeProto.GRAPH:
             yield attribute.g
         elif attribute.type == onnx.AttributeProto.GRAPHS:
