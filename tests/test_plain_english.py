@@ -59,7 +59,7 @@ _TERMS = {**PRIVATE_WORDS, "crew": "executor", "wishes": "options", "rig": "eval
 _LEFT = {
     "beside": 45,
     "told": 26,
-    "stands": 46,
+    "stands": 45,
     "nobody": 4,
     "whoever": 1,
     "somebody": 0,
