@@ -33,7 +33,7 @@ def write_replacements(
 
 class _Writer:
     def __init__(self, reading: OnnxReading, use_counts: UseCounts) -> None:
-        self._graph, self._handles, self._ledger = reading.graph, reading.handles, use_counts
+        self._graph, self._handles, self._use_counts = reading.graph, reading.handles, use_counts
         self._gone: dict[int, set[int]] = {}  # protos to remove: ids by scope, alive in handles
 
     def owner_of(self, replacement: Replacement) -> onnx.GraphProto | onnx.FunctionProto:
@@ -47,8 +47,8 @@ class _Writer:
         name_node(node, title_of(last))
         copy_origin(node, [last])
         for number in replacement.nodes:
-            self._ledger.leave(*self._handles.proto(number).input)
-        self._ledger.reads.update(node.input)
+            self._use_counts.leave(*self._handles.proto(number).input)
+        self._use_counts.reads.update(node.input)
         scope = self._graph.nodes[replacement.nodes[-1]].scope
         self._gone.setdefault(scope, set()).update(
             id(self._handles.proto(number)) for number in replacement.nodes[:-1]
@@ -70,4 +70,4 @@ class _Writer:
         removed = set[int]().union(*self._gone.values())
         for scope in self._gone:
             remove_where(self._handles.owners[scope].node, lambda node: id(node) in removed)
-        self._ledger.prune()
+        self._use_counts.prune()

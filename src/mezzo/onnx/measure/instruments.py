@@ -39,7 +39,7 @@ from mezzo.onnx.measure.instruments_sizes import (
 from mezzo.onnx.measure.instruments_values import mark_casts
 from mezzo.onnx.measure.observed_graphs import InstrumentedModel, ValueFacts
 from mezzo.onnx.model import OnnxModel
-from mezzo.onnx.protos.subgraphs import stored_names
+from mezzo.onnx.protos.graphs import stored_names
 from mezzo.onnx.run.feeds import fit_feeds
 from mezzo.onnx.run.runtime import MEASURING
 from mezzo.onnx.run.session import Engine, Session

@@ -94,7 +94,7 @@ class GraphBuilder(ABC):
         self.handles.protos.append(proto)
         return number
 
-    def add_maker(
+    def add_producer(
         self,
         frame: Frame,
         title: str,
@@ -234,7 +234,7 @@ class GraphBuilder(ABC):
             "weight", 0, 1, dtype if is_planned else None, ANY_FLOAT if is_planned else frozenset()
         )
         title = self.unique(frame, (proto.name if proto is not None else "") or f"weight {name}")
-        value = self.add_maker(
+        value = self.add_producer(
             frame, title, Kind.SOURCE, signature, (), proto, name, dtype, elements
         )
         if is_planned:

@@ -17,7 +17,7 @@ def read_input(reader: GraphBuilder, frame: Frame, info: onnx.ValueInfoProto) ->
     title = reader.unique(frame, name_port(Kind.INPUT, name))
     signature = _signature(reader, "input", 0, 1, value_type)
     elements = reader.elements(name, ())
-    value = reader.add_maker(
+    value = reader.add_producer(
         frame, title, Kind.INPUT, signature, (), None, name, value_type, elements
     )
     reader.handles.declared.setdefault(value, []).append(info)

@@ -40,7 +40,7 @@ def read_constant(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto) -> 
     name = proto.output[0]
     title = reader.unique(frame, proto.name or f"Constant:{name}")
     count = max(len(attribute.ints), len(attribute.strings), 1)
-    reader.add_maker(frame, title, Kind.SOURCE, signature, (), proto, name, dtype, count)
+    reader.add_producer(frame, title, Kind.SOURCE, signature, (), proto, name, dtype, count)
 
 
 def note_generated(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto, value: int) -> None:
@@ -87,7 +87,7 @@ def read_cast(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto) -> None
         kind, signature = Kind.SOURCE, _SOURCE_CAST
     title = reader.unique(frame, proto.name or f"Cast:{name}")
     elements = reader.elements(name, (value,))
-    reader.add_maker(frame, title, kind, signature, (value,), proto, name, target, elements)
+    reader.add_producer(frame, title, kind, signature, (value,), proto, name, target, elements)
 
 
 def _is_alias(
