@@ -20,6 +20,8 @@ from mezzo.evaluate.model_data import open_model_data
 from mezzo.formats.dtypes import DType
 from mezzo.formats.quantization import Quantization
 from mezzo.io.corrections import read_corrections, spell_corrections
+from mezzo.onnx.edit.correcting import correct
+from mezzo.onnx.files.files import from_proto
 from mezzo.onnx.measure.pairs import ModelRole, OnnxPair
 from mezzo.quantize.arithmetic.parameters import is_guarded
 from mezzo.quantize.paired_error_test import Errors, Trials
@@ -141,6 +143,17 @@ def test_biases_are_corrected_in_their_own_constants() -> None:
         named = {one.value for one in result.plan.corrected}
         assert named <= {"b1", "b2"} and all(not one.factors for one in result.plan.corrected)
         assert bool(named) is told(result)["bias"].startswith("kept")
+
+
+def test_a_constant_written_as_a_list_of_floats_is_corrected() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 21]> g (float[2] x) => (float[2] y) {
+        b = Constant<value_floats = [1.0, 2.0]> ()
+        y = Add(x, b)
+    }"""
+    correction = Correction(value="b", axis=0, factors=(2.0, 2.0))
+    source = correct(from_proto(onnx.parser.parse_model(text)), [correction, correction])
+    (attribute,) = source.model.graph.node[0].attribute
+    assert numpy_helper.to_array(attribute.t).tolist() == [4.0, 8.0]
 
 
 def test_a_side_consumer_of_the_normalization_stops_smoothing() -> None:

@@ -28,7 +28,7 @@ from mezzo.onnx.edit.forms import Form, Forms
 from mezzo.onnx.edit.placement import Placement
 from mezzo.onnx.edit.quantizing import QuantizedForms
 from mezzo.onnx.files.blobs import Blobs
-from mezzo.onnx.protos.attributes import constant_tensor, find, set_int
+from mezzo.onnx.protos.attributes import constant_tensor, find, own_tensor, set_int
 from mezzo.onnx.read.functions import replace_functions
 from mezzo.onnx.read.handles import Handles, OperandPlace, ResultPlace
 from mezzo.onnx.read.origins import copy_origin, name_node, served
@@ -107,27 +107,12 @@ class _Applier:
         if value in self.quantizing.in_blocks:
             return  # its scales have the dtype
         if tensor is not None:
-            self.blobs.retarget(self._own_tensor(proto, tensor), dtype, limit)
+            tensor = tensor if proto is None else own_tensor(proto, tensor)
+            self.blobs.retarget(tensor, dtype, limit)
         elif proto is not None and producer.kind is Kind.SOURCE:
             set_int(proto, "to", TO_ONNX[dtype])
         elif proto is not None and producer.kind is Kind.OP and producer.op in TYPED_BY_ATTRIBUTE:
             self._set_dtype_attribute(producer, proto, dtype, limit)
-
-    def _own_tensor(
-        self, proto: onnx.NodeProto | None, tensor: onnx.TensorProto
-    ) -> onnx.TensorProto:
-        """The tensor to edit. A Constant's other attributes (`value_floats`) become a tensor."""
-        if proto is None:
-            return tensor
-        attribute = proto.attribute[0]
-        if attribute.name in ("value", "sparse_value") and not attribute.ref_attr_name:
-            return tensor
-        del proto.attribute[:]
-        copy: onnx.TensorProto = proto.attribute.add(
-            name="value", type=onnx.AttributeProto.TENSOR
-        ).t
-        copy.CopyFrom(tensor)
-        return copy
 
     def _set_dtype_attribute(
         self, node: Node, proto: onnx.NodeProto, dtype: DType, limit: float | None
@@ -192,7 +177,7 @@ class _Applier:
             assert constant is not None, "a source with a tensor is a Constant"
             if node.attribute[0].ref_attr_name:
                 constant = tensor
-            self.blobs.retarget(self._own_tensor(node, constant), dtype, limit)
+            self.blobs.retarget(own_tensor(node, constant), dtype, limit)
         self.placement.add(origin.scope, origin.producer, node)
 
     def rewire(self, node: int, operand: int, value: int, dtype: DType) -> None:

@@ -3,7 +3,7 @@ shifted as calibration data suggested. Decides nothing.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 
@@ -15,8 +15,10 @@ from mezzo.contracts.corrections import Correction
 from mezzo.onnx.files.blobs import Blobs
 from mezzo.onnx.files.factors import Factors, spread
 from mezzo.onnx.files.files import ModelSource
-from mezzo.onnx.protos.attributes import constant_tensor
+from mezzo.onnx.protos.attributes import constant_tensor, own_tensor
 from mezzo.onnx.protos.payloads import set_payload
+
+_Constants = dict[str, tuple[onnx.TensorProto, onnx.NodeProto | None]]
 
 
 def correct(source: ModelSource, corrections: Sequence[Correction]) -> ModelSource:
@@ -27,23 +29,27 @@ def correct(source: ModelSource, corrections: Sequence[Correction]) -> ModelSour
     fit its shape, or the corrected numbers overflow FP32.
     """
     model = deepcopy(source.model)
-    constants = dict(_constants(model.graph))
+    constants: _Constants = {tensor.name: (tensor, None) for tensor in model.graph.initializer}
+    constants |= _constants(model.graph)
     for correction in corrections:
         _change(source.blobs, constants, correction)
     return replace(source, model=model)
 
 
-def _constants(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorProto]]:
-    yield from ((tensor.name, tensor) for tensor in graph.initializer)
+def _constants(graph: onnx.GraphProto) -> _Constants:
+    """Tensors of the graph's Constants, with their nodes."""
+    constants: _Constants = {}
     for node in graph.node:
         if node.op_type == "Constant" and len(node.attribute) == 1:
-            constant = constant_tensor(node.attribute[0])
-            if constant is not None:
-                yield node.output[0], constant
+            tensor = constant_tensor(node.attribute[0])
+            if tensor is not None:
+                constants[node.output[0]] = tensor, node
+    return constants
 
 
-def _change(blobs: Blobs, constants: dict[str, onnx.TensorProto], correction: Correction) -> None:
-    fault, tensor = f"the plan corrects {correction.value!r}", constants.get(correction.value)
+def _change(blobs: Blobs, constants: _Constants, correction: Correction) -> None:
+    fault = f"the plan corrects {correction.value!r}"
+    tensor, node = constants.get(correction.value, (None, None))
     if tensor is None or tensor.data_type != onnx.TensorProto.FLOAT:
         raise InputError(
             f"{fault}, which is no FP32 constant of the model's main graph; take the correction out"
@@ -56,6 +62,9 @@ def _change(blobs: Blobs, constants: dict[str, onnx.TensorProto], correction: Co
             f"{fault} with {counts} numbers along axis {correction.axis}, and its shape is"
             f" {'x'.join(map(str, shape))}; give one for each slice, or take the correction out"
         )
+    if node is not None:
+        tensor = own_tensor(node, tensor)
+        constants[correction.value] = tensor, node
     run = math.prod(shape[correction.axis + 1 :])
     factors = Factors(np.array(correction.factors), run) if correction.factors else None
     if factors is not None and not correction.added and blobs.stored(tensor) is not None:

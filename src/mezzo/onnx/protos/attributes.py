@@ -138,6 +138,17 @@ def constant_tensor(attribute: onnx.AttributeProto) -> onnx.TensorProto | None:
     return None
 
 
+def own_tensor(proto: onnx.NodeProto, tensor: onnx.TensorProto) -> onnx.TensorProto:
+    """The tensor in a Constant, to be edited; other attributes (`value_floats`) become `tensor`."""
+    attribute = proto.attribute[0]
+    if attribute.name in ("value", "sparse_value") and not attribute.ref_attr_name:
+        return tensor
+    del proto.attribute[:]
+    copy: onnx.TensorProto = proto.attribute.add(name="value", type=_TENSOR).t
+    copy.CopyFrom(tensor)
+    return copy
+
+
 def set_int(proto: onnx.NodeProto, name: str, value: int) -> None:
     """Set an integer attribute, in place of any value or reference that it has."""
     attribute = find(proto, name)
