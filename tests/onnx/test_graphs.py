@@ -3,6 +3,7 @@
 import onnx
 from onnx import helper
 
+from mezzo.onnx.protos.entries import add_initializer
 from mezzo.onnx.protos.graphs import all_graphs, all_nodes, nodes_of, reads_of
 from mezzo.onnx.protos.names import free_prefix, names_of
 
@@ -40,3 +41,10 @@ def test_captures_are_reads_and_names_of_subgraphs_are_not() -> None:
 def test_names_of_functions_and_weights_of_subgraphs_are_in_use() -> None:
     assert names_of(_model()) >= {"a", "w", "y", "p", "r", "inside_out", "second_out"}
     assert free_prefix(_model().graph, "second_") == "second__"
+
+
+def test_a_renamed_weight_of_an_old_model_is_an_input_of_its_new_name() -> None:
+    model = helper.make_model(_graph("main"), ir_version=3)
+    weight = helper.make_tensor("w", onnx.TensorProto.FLOAT, [1], [1.0])
+    added = add_initializer(model, model.graph, weight, "w_2")
+    assert (added.name, [port.name for port in model.graph.input]) == ("w_2", ["w_2"])
