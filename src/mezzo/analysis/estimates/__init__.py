@@ -20,6 +20,7 @@ from mezzo.analysis.estimates.inputs import Assumption
 from mezzo.analysis.estimates.laws import (
     activations,
     arithmetic,
+    comparisons,
     contractions,
     integers,
     movement,
@@ -37,8 +38,8 @@ from mezzo.ir.graph import Graph
 from mezzo.tables.facts import OpFacts
 
 LAWS: Laws = {
-    **arithmetic.LAWS, **contractions.LAWS, **activations.LAWS, **integers.LAWS, **movement.LAWS,
-    **norms.LAWS, **reductions.LAWS, **sums.LAWS,
+    **activations.LAWS, **arithmetic.LAWS, **comparisons.LAWS, **contractions.LAWS, **integers.LAWS,
+    **movement.LAWS, **norms.LAWS, **reductions.LAWS, **sums.LAWS,
 }  # fmt: skip
 
 

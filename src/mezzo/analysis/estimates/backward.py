@@ -206,7 +206,7 @@ class Backward:
         have tolerances of their own.
         """
         values = self.site.graph.values
-        return any(values[value].dtype is not HIGH for value in node.present_outputs)
+        return any(v is not None and values[v].dtype is not HIGH for v in node.outputs)
 
     def _ask(self, node: Node, demands: Sequence[Demand | None]) -> None:
         """Record a reader's tolerances of its operands, and check the low-precision format against

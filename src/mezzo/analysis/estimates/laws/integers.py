@@ -2,7 +2,7 @@
 
 import math
 
-from mezzo.analysis.estimates.laws.activations import threshold_demands
+from mezzo.analysis.estimates.laws.comparisons import threshold_demands
 from mezzo.analysis.estimates.laws.law import (
     Demand,
     Demands,
