@@ -115,27 +115,21 @@ def finish(
     path = None if dst is None else Path(dst)
     if decided.spell_record is not None:
         model.note_record(result, decided.spell_record())
+    filled, load = None, None
     if path is not None:
         store = store_of(model)
-        size = store.write(result, path, overwrite=overwrite)
-        return Converted(
-            plan=decided.plan,
-            summary=_summary(model, decided, size),
-            path=path,
-            measured=measured,
-            _model=None,
-            _decided=decided,
-            _load=store.load,
-        )
-    filled = model.materialize(result)
-    summary = _summary(model, decided, model.size_of(filled))
+        size, load = store.write(result, path, overwrite=overwrite), store.load
+    else:
+        filled = model.materialize(result)
+        size = model.size_of(filled)
     return Converted(
         plan=decided.plan,
-        summary=summary,
-        path=None,
+        summary=_summary(model, decided, size),
+        path=path,
         measured=measured,
         _model=filled,
         _decided=decided,
+        _load=load,
     )
 
 

@@ -28,6 +28,7 @@ def distinct(numbers: Ints) -> Ints:
     return ordered[is_first]
 
 
+_KINDS = {kind: code for code, kind in enumerate(Kind)}
 _DTYPES = {dtype: code for code, dtype in enumerate(DType)}
 _UNKNOWN = len(_DTYPES)
 
@@ -61,8 +62,7 @@ class Columns:
 
     def is_kind(self, *kinds: Kind) -> Bools:
         """Mask of the nodes of any of these kinds."""
-        codes = list(Kind)
-        mask: Bools = np.isin(self.node_kind, [codes.index(kind) for kind in kinds])
+        mask: Bools = np.isin(self.node_kind, [_KINDS[kind] for kind in kinds])
         return mask
 
     def holds(self, *dtypes: DType) -> Bools:
@@ -120,7 +120,6 @@ def columns_of(
     widened: Set[Use],
 ) -> Columns:
     """Build the arrays of a graph from its nodes, values and scopes."""
-    kinds = {kind: code for code, kind in enumerate(Kind)}
     signatures = [*{id(node.signature): node.signature for node in nodes}.values()]
     codes = {id(signature): code for code, signature in enumerate(signatures)}
     node_signature = np.array([codes[id(node.signature)] for node in nodes], np.int64)
@@ -156,7 +155,7 @@ def columns_of(
         ),
         value_elements=np.array([v.elements for v in values], np.int64),
         value_repeats=repeats[[v.scope for v in values]],
-        node_kind=np.array([kinds[n.kind] for n in nodes], np.int64),
+        node_kind=np.array([_KINDS[n.kind] for n in nodes], np.int64),
         node_signature=node_signature,
         node_repeats=repeats[[n.scope for n in nodes]],
     )

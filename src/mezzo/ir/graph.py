@@ -11,7 +11,7 @@ them that read it in FP32.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -103,6 +103,11 @@ class Graph:
     def producer(self, value: int) -> Node:
         """The node that produces a value."""
         return self.nodes[self.values[value].producer]
+
+    def producers(self, values: Iterable[int]) -> list[Node]:
+        """The node that produces each value."""
+        nodes, all_values = self.nodes, self.values
+        return [nodes[all_values[value].producer] for value in values]
 
     def readers(self, value: int) -> list[Node]:
         """The nodes that read a value, one per use, in node order."""

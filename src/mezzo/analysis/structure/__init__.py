@@ -92,7 +92,7 @@ class StructureView(GraphView):
 
     def producers(self, node: Node) -> list[Node]:
         """Producers of the operands in the node's compute group."""
-        return [self.graph.producer(value) for value in node.group_inputs]
+        return self.graph.producers(node.group_inputs)
 
     def readers(self, node: Node) -> list[Node]:
         """Readers of the outputs in the node's compute group that read them in their own compute

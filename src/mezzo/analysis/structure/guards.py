@@ -239,22 +239,17 @@ class _Walk:
     def _clipped(self, node: Node, operands: Sequence[tuple[_Number, ...]]) -> list[_Number]:
         """Results of a Clip: data is at either bound, a number is clamped."""
         least, most = self._bound(node, operands, 1, "min"), self._bound(node, operands, 2, "max")
+        bounds = [bound for bound in (least, most) if bound is not None]
         if not operands[0]:
-            return self._picked(
-                node, [(), *((bound,) for bound in (least, most) if bound is not None)]
-            )
+            return self._picked(node, [(), *((bound,) for bound in bounds)])
         results = []
         for number in operands[0]:
-            exact, low, sources = number.exact, number.low, [number]
+            exact, low = number.exact, number.low
             if least is not None:
-                exact, low, sources = (
-                    max(exact, least.exact),
-                    max(low, least.low),
-                    [*sources, least],
-                )
+                exact, low = max(exact, least.exact), max(low, least.low)
             if most is not None:
-                exact, low, sources = min(exact, most.exact), min(low, most.low), [*sources, most]
-            results += self._number(exact, low, number.is_guarded, node, tuple(sources))
+                exact, low = min(exact, most.exact), min(low, most.low)
+            results += self._number(exact, low, number.is_guarded, node, (number, *bounds))
         return results
 
     def _bound(
@@ -280,11 +275,8 @@ class _Walk:
                 elif transfer is Transfer.DIVIDE:
                     is_lost = k == 1 and number.is_lost
                 elif transfer is Transfer.POWER:
-                    is_lost = (
-                        k == 0
-                        and number.is_lost
-                        and any(power.exact < 0.0 for power in operands[1])
-                    )
+                    is_pole = k == 0 and any(power.exact < 0.0 for power in operands[1])
+                    is_lost = is_pole and number.is_lost
                 else:
                     is_lost = bool(row.risks & _NEAR_ZERO) and number.is_lost
                     is_lost |= Risk.STEEP in row.risks and _beside_one(number).is_lost

@@ -7,7 +7,6 @@ Casts only at the border. Data movement after the DequantizeLinear is included.
 """
 
 from collections.abc import Iterable, Iterator
-from itertools import chain
 
 from mezzo.analysis.structure import Detection, StructureRule, StructureView
 from mezzo.ir.nodes import Kind, Node, Role
@@ -67,10 +66,9 @@ def _dequantized(view: StructureView) -> frozenset[int]:
     for node in view.nodes_where(
         lambda row: row.transfer is Transfer.DEQUANTIZE or row.keeps_values
     ):
-        makers = view.producers(node)
-        if view.transfer(node) is Transfer.DEQUANTIZE or (
-            makers and all(maker.id in passing for maker in makers)
-        ):
+        is_passing = view.transfer(node) is Transfer.DEQUANTIZE
+        makers = [] if is_passing else view.producers(node)
+        if is_passing or (makers and all(maker.id in passing for maker in makers)):
             passing.add(node.id)
     return frozenset(passing)
 
@@ -83,10 +81,6 @@ def _factors(view: StructureView, node: Node) -> list[Node]:
         for value, role in ports
         if value is not None and role is Role.GROUP
     ]
-
-
-def _makers(view: StructureView, node: Node) -> list[Node]:
-    return [view.graph.producer(value) for value in node.present_inputs]
 
 
 def _movers(
@@ -106,18 +100,17 @@ def _movers(
 
 def _is_stored(view: StructureView, maker: Node) -> bool:
     """Whether a value is a weight: a constant, possibly quantized, dequantized and moved."""
-
-    def passes(node: Node) -> bool:
-        return view.keeps_values(node) or view.cost(node) is Cost.QUANTIZE
-
-    def operands(node: Node) -> list[Node]:
-        return _makers(view, node) if passes(node) else []
-
-    behind = (node for node, _ in walk([maker], operands, {maker.id}))
-    return all(
-        passes(node) or (node.kind is Kind.SOURCE and not node.inputs)
-        for node in chain([maker], behind)
-    )
+    queue, visited = [maker], {maker.id}
+    while queue:
+        maker = queue.pop()
+        if maker.kind is Kind.SOURCE and not maker.inputs:
+            continue
+        if not view.keeps_values(maker) and view.cost(maker) is not Cost.QUANTIZE:
+            return False
+        makers = view.graph.producers(maker.present_inputs)
+        queue += [operand for operand in makers if operand.id not in visited]
+        visited.update(operand.id for operand in makers)
+    return True
 
 
 def _casts_to_floats(view: StructureView, node: Node) -> Iterator[Node]:
@@ -151,7 +144,8 @@ def _step(view: StructureView, last: Node) -> list[Node]:
     inside, ahead, operators = {last.id}, _readers(view, last), list[Node]()
     while ahead and len(inside) <= _LONGEST:
         node = nodes[min(ahead)]
-        others = [maker for maker in _makers(view, node) if maker.id not in inside]
+        makers = view.graph.producers(node.present_inputs)
+        others = [maker for maker in makers if maker.id not in inside]
         scales = [maker for maker in others if not _is_stored(view, maker)]
         is_epilogue = _is_numberwise(view, node) and all(_is_scale(view, maker) for maker in scales)
         if node.scope != last.scope or not is_epilogue:
@@ -183,7 +177,7 @@ def _is_scale(view: StructureView, maker: Node) -> bool:
     """
     if not _is_numberwise(view, maker):
         return view.transfer(maker) is Transfer.QUANTIZE
-    makers = _makers(view, maker)
+    makers = view.graph.producers(maker.present_inputs)
     others = [operand for operand in makers if view.transfer(operand) is not Transfer.QUANTIZE]
     return len(others) < len(makers) and all(_is_stored(view, operand) for operand in others)
 
