@@ -1,5 +1,5 @@
-"""Graph data structures of the planner: nodes, values, uses, scopes, array columns, selectors and
-minimum cuts.
+"""Graph data structures of the planner: nodes, values, uses, scopes, array columns, selectors,
+traversals and minimum cuts.
 
 Imports: `common`, `formats`. Independent of ONNX and PyTorch.
 Add here what the graphs of all dialects share.
