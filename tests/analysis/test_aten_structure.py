@@ -208,7 +208,7 @@ def estimated(graph: Graph, **given: tuple[float, float]) -> Estimates:
 def held(graph: Graph, name: str, **given: tuple[float, float]) -> tuple[float, float, float, float]:
     """Mean, spread and ends that are estimated of a value."""
     number = next(k for k, value in enumerate(graph.values) if value.name == name)
-    x = estimated(graph, **given).held[number]
+    x = estimated(graph, **given).moments[number]
     return x.mean, x.std, x.low, x.high
 
 
