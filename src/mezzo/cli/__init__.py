@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         if arguments is None:  # ignore a second Ctrl-C while the process ends
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-        return _tell_interrupt()
+        return _print_interrupt()
 
 
 def _run(arguments: Sequence[str] | None, interrupts: "Interrupts") -> int:
@@ -47,10 +47,10 @@ def _run(arguments: Sequence[str] | None, interrupts: "Interrupts") -> int:
         if not interrupts.was_raised:
             raise
         code = INTERRUPTED
-    return _tell_interrupt(interrupts.number) if code == INTERRUPTED else code
+    return _print_interrupt(interrupts.number) if code == INTERRUPTED else code
 
 
-def _tell_interrupt(number: int = signal.SIGINT) -> int:
+def _print_interrupt(number: int = signal.SIGINT) -> int:
     """Print that a signal ended the command, and return the exit code that shells use for it."""
     line = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
     with suppress(OSError, ValueError):  # stderr may be closed

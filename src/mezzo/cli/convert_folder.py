@@ -10,7 +10,7 @@ import typer
 
 from mezzo.cli.console import MORE, output_layout, print_document, print_first_screen
 from mezzo.cli.exit_codes import end_with_worst
-from mezzo.cli.options import options as given
+from mezzo.cli.options import options as shared
 from mezzo.cli.output import Output
 from mezzo.common.errors import InputError
 from mezzo.contracts.options.option import NAMING_NODES, Form, about
@@ -32,7 +32,7 @@ LayoutName = Annotated[
             "Where IN is a folder: low files beside the originals, as model_fp16.onnx (default), or"
             " in their place (default where genai_config.json names the models)."
         ),
-        rich_help_panel=given.FILES_PANEL,
+        rich_help_panel=shared.FILES_PANEL,
     ),
 ]
 

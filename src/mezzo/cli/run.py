@@ -48,14 +48,14 @@ def main(arguments: Sequence[str] | None, interrupts: Interrupts) -> int:
     except Exception as error:
         if interrupts.was_raised:  # an interrupted call may raise any exception
             return INTERRUPTED
-        exit_code = _tell(error, words)
+        exit_code = _print_fault(error, words)
         if exit_code is None:
             raise
         return exit_code
     return code if isinstance(code, int) else 0
 
 
-def _tell(error: Exception, words: Sequence[str]) -> int | None:
+def _print_fault(error: Exception, words: Sequence[str]) -> int | None:
     """Print an error that a user can cause, and return the exit code; None for internal errors."""
     match error:
         case _ if isinstance(error, _USAGE_ERROR):

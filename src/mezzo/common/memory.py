@@ -43,7 +43,7 @@ class MemoryLimit:
     tell: Callable[[str], None] = field(default=_log.info, repr=False)
     segments: int = 0
     most_bytes: int = 0
-    _told: int = field(default=0, repr=False)
+    _reported: int = field(default=0, repr=False)
 
     def room_bytes(self) -> int | None:
         """Bytes available for a model beyond this process's current use; None if unlimited."""
@@ -65,8 +65,8 @@ class MemoryLimit:
     def note_cut(self, segments: int, most_bytes: int) -> None:
         """Record a model in segments; report the first, and when the count doubles."""
         self.segments = max(self.segments, segments)
-        if segments >= 2 * self._told:
-            self._told = segments
+        if segments >= 2 * self._reported:
+            self._reported = segments
             self.tell(
                 f"runs in segments to fit in memory: {segments} segments, {format_size(most_bytes)}"
                 " at most"

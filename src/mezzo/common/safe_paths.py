@@ -49,7 +49,7 @@ def check_destination(path: str | os.PathLike[str], what: str = "") -> None:
     except FileNotFoundError:
         kind = None  # no file, or a dangling link, which is replaced
     except (OSError, ValueError) as error:
-        raise InputError(f"{begin}: {_say(error)}; name another file") from error
+        raise InputError(f"{begin}: {_cause(error)}; name another file") from error
     if kind is not None:
         raise InputError(f"{begin}: it is {kind}; name a file")
     if _is_of_the_system(os.path.realpath(folder)):
@@ -102,7 +102,7 @@ def write_file(path: str | os.PathLike[str], data: bytes, what: str = "") -> Non
             staged.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(
-            f"cannot write {what + ' ' if what else ''}{_quote(path)}: {_say(error)}; nothing was"
+            f"cannot write {what + ' ' if what else ''}{_quote(path)}: {_cause(error)}; nothing was"
             " written"
         ) from error
 
@@ -184,7 +184,7 @@ def _identity(path: Path) -> object:
     return status.st_dev, status.st_ino
 
 
-def _say(error: OSError | ValueError) -> str:
+def _cause(error: OSError | ValueError) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 

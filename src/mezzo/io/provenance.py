@@ -135,12 +135,12 @@ def count_runs(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
 # -- writing ---------------------------------------------------------------------------------------
 
 
-def to_text(given: Provenance) -> str:
+def to_text(provenance: Provenance) -> str:
     """Serialize."""
     reasons: dict[str, int] = {}
-    space = _REASON_BYTES + _REASON_BYTES_PER_NODE * given.size
+    space = _REASON_BYTES + _REASON_BYTES_PER_NODE * provenance.size
     rows: list[object] = []
-    for row in given.rows:
+    for row in provenance.rows:
         text = _plain(row.because)[:_LONGEST_REASON]
         if text not in reasons:
             space -= len(text)
@@ -157,18 +157,18 @@ def to_text(given: Provenance) -> str:
         "format": FORMAT,
         "made": [
             {"mezzo": step.version, "command": step.command, "options": dict(step.options)}
-            for step in given.steps[-_MAX_STEPS:]
+            for step in provenance.steps[-_MAX_STEPS:]
         ],
-        "low": str(given.low),
-        "names": given.names,
-        "added": given.added,
-        "casts": given.casts,
-        "follows": _plain(given.follows),
-        "leaves": given.leaves,
+        "low": str(provenance.low),
+        "names": provenance.names,
+        "added": provenance.added,
+        "casts": provenance.casts,
+        "follows": _plain(provenance.follows),
+        "leaves": provenance.leaves,
         "reasons": list(reasons),
         "rows": rows,
         "nodes": " ".join(
-            [f"{number}x{count}" if count > 1 else str(number) for number, count in given.runs]
+            [f"{number}x{count}" if count > 1 else str(number) for number, count in provenance.runs]
         ),
     }
     return json.dumps(document, separators=(",", ":"))

@@ -76,7 +76,7 @@ class PluginEntry:
             for name in path.split("."):
                 loaded = getattr(loaded, name)
         except (Exception, SystemExit) as error:  # whatever a package does when it is imported
-            raise self.fault(_say(error)) from error
+            raise self.fault(_spell_cause(error)) from error
         return loaded
 
     def read_text(self) -> str:
@@ -90,7 +90,7 @@ class PluginEntry:
                 raise ValueError(f"{path} is larger than {_MAX_BYTES} bytes")
             return data.decode().replace("\r\n", "\n").replace("\r", "\n")
         except (Exception, SystemExit) as error:
-            raise self.fault(_say(error)) from error
+            raise self.fault(_spell_cause(error)) from error
 
     def fault(self, because: str) -> InputError:
         """The error of a plug-in that cannot be used."""
@@ -160,5 +160,5 @@ def _read_entries(text: str, package: str, version: str) -> Iterator[PluginEntry
             )
 
 
-def _say(error: BaseException) -> str:
+def _spell_cause(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:_LONGEST_FAULT]

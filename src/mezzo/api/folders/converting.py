@@ -197,7 +197,7 @@ class _Folder:
         """Open a model of the folder. Raises MezzoError: it is unreadable; the message names it."""
         path = self.source / name
         try:
-            model = open_source(path, self._trust, self._told(name))
+            model = open_source(path, self._trust, self._progress_of(name))
         except MezzoError as error:
             if path.stat().st_size < 1024 and path.read_bytes().startswith(_LFS):
                 message = (
@@ -299,8 +299,10 @@ class _Folder:
                 files.append(ConvertedFile(name, result, converted))
             ties = check_ties(before, after)
             copied = () if self.is_in_place else self._copy(staging)
-            notes = self._tell_config(staging, [file.result for file in files], ties)
-            notes += self._tell_genai(staging, {file.source: file.result for file in files})
+            notes = self._update_configs(staging, [file.result for file in files], ties)
+            notes += self._update_genai_configs(
+                staging, {file.source: file.result for file in files}
+            )
             # Replaced originals, and external data of an earlier result that the new one lacks.
             for name in sorted(
                 (self.replaced if self.is_in_place else frozenset()).union(self.results)
@@ -334,7 +336,7 @@ class _Folder:
             shutil.copy(self.source / name, staging.place(name))
         return copied
 
-    def _tell_config(
+    def _update_configs(
         self, staging: FolderStaging, results: Sequence[str], ties: Sequence[TypedTie]
     ) -> list[str]:
         """Update each config.json for transformers.js. Returns notes."""
@@ -364,7 +366,9 @@ class _Folder:
                 )
         return notes
 
-    def _tell_genai(self, staging: FolderStaging, results: Mapping[str, str]) -> list[str]:
+    def _update_genai_configs(
+        self, staging: FolderStaging, results: Mapping[str, str]
+    ) -> list[str]:
         """Put the results' names into each genai_config.json. Returns notes."""
         return [
             f"{config!r} names the low models now"
@@ -394,7 +398,7 @@ class _Folder:
                 paths.add(Path(os.path.normpath(os.path.relpath(companion, root))).as_posix())
         return frozenset(paths)
 
-    def _told(self, name: str) -> Progress | None:
+    def _progress_of(self, name: str) -> Progress | None:
         """A progress callback that adds the file's name and number to the stage."""
         progress = self.progress
         if progress is None or name not in self.models:

@@ -30,7 +30,7 @@ def find_data(data: "FolderData | None", models: Sequence[str]) -> "dict[str, Da
         for name in data:
             if name not in stems:
                 raise InputError(
-                    f"data has {name!r}, which is no model to convert; {_wanted(models)}"
+                    f"data has {name!r}, which is no model to convert; {_advise_names(models)}"
                 )
         return {stems[name]: model_data for name, model_data in data.items()}
     if isinstance(data, str | os.PathLike) and Path(data).is_dir():
@@ -66,10 +66,10 @@ def _find_files(folder: Path, stems: Mapping[str, str], models: Sequence[str]) -
     if unmatched:
         raise InputError(
             f"{os.fspath(folder / unmatched[0])!r} belongs to no model to convert;"
-            f" {_wanted(models)}"
+            f" {_advise_names(models)}"
         )
     if not by_stem:
-        raise InputError(f"{os.fspath(folder)!r} has no .npz files; {_wanted(models)}")
+        raise InputError(f"{os.fspath(folder)!r} has no .npz files; {_advise_names(models)}")
     return dict(by_stem)
 
 
@@ -82,6 +82,6 @@ def _stems(models: Sequence[str]) -> dict[str, str]:
     return {name: paths_of[0] for name, paths_of in by_stem.items() if len(paths_of) == 1} | paths
 
 
-def _wanted(models: Sequence[str]) -> str:
+def _advise_names(models: Sequence[str]) -> str:
     names = [str(PurePosixPath(model).with_suffix(".npz")) for model in models[:4]]
     return f"name it as one of {', '.join(map(repr, names))}"

@@ -46,10 +46,10 @@ def fit_requests(names: Sequence[str], request: Request, open_named: Open) -> Re
     return _agree(fitted, request, low, ports, open_named)
 
 
-def check_data(requests: Requests, given: Collection[str]) -> None:
+def check_data(requests: Requests, models_with_data: Collection[str]) -> None:
     """Raises InputError: before any conversion, a model to be quantized has no data for scales."""
     for name, request in requests.items():
-        if name not in given:
+        if name not in models_with_data:
             try:
                 check_parameters(read_options(request))
             except InputError as error:

@@ -7,7 +7,7 @@ import typer
 
 from mezzo.cli.exit_codes import NO
 from mezzo.cli.options import choices, data_options
-from mezzo.cli.options import options as given
+from mezzo.cli.options import options as shared
 from mezzo.cli.options.data_options import Top, check_top
 from mezzo.cli.output import print_result
 from mezzo.common.errors import InputError
@@ -117,7 +117,7 @@ _Layers = Annotated[
         "--layers",
         "-v",
         help="Also what each file's time goes into, from the runtime's own profile.",
-        rich_help_panel=given.FILES_PANEL,
+        rich_help_panel=shared.FILES_PANEL,
     ),
 ]
 _Profiles = Annotated[
@@ -127,7 +127,7 @@ _Profiles = Annotated[
         metavar="FILE",
         help="Run nothing, and tell of a profile: ONNX Runtime's JSON, or "
         "trtexec's --exportProfile with its --exportLayerInfo beside it. Repeatable.",
-        rich_help_panel=given.FILES_PANEL,
+        rich_help_panel=shared.FILES_PANEL,
     ),
 ]
 
@@ -146,9 +146,9 @@ def bench(
     layers: _Layers = False,
     top: Top = 10,
     profile: _Profiles = None,
-    trust_external_paths: given.TrustExternalPaths = False,
-    as_json: given.AsJson = False,
-    quiet: given.Quiet = False,
+    trust_external_paths: shared.TrustExternalPaths = False,
+    as_json: shared.AsJson = False,
+    quiet: shared.Quiet = False,
 ) -> None:
     """Time models side by side on the installed runtime, and say which is faster where that is more
     than noise.
@@ -166,7 +166,7 @@ def bench(
                 f"{str(files[0])!r}: --profile tells of profiles and runs no model; leave one of"
                 " them out"
             )
-        _tell_profiles(profile, top, as_json=as_json, quiet=quiet)
+        _print_profiles(profile, top, as_json=as_json, quiet=quiet)
         return
     if not files and baseline is None:
         raise InputError("'bench' lacks FILE: the ONNX models; write mezzo bench FILE...")
@@ -193,7 +193,7 @@ def bench(
         raise typer.Exit(NO)
 
 
-def _tell_profiles(paths: list[Path], top: int, *, as_json: bool, quiet: bool) -> None:
+def _print_profiles(paths: list[Path], top: int, *, as_json: bool, quiet: bool) -> None:
     from mezzo.io.runtime_profiles import read_profiles
     from mezzo.report.text.measured.timings import describe_profiles, report_profiles
 

@@ -9,7 +9,7 @@ import typer
 
 from mezzo.cli.exit_codes import end_with
 from mezzo.cli.options import choices, cluster_options, data_options, memory_option
-from mezzo.cli.options import options as given
+from mezzo.cli.options import options as shared
 from mezzo.cli.options.report_option import Report, check_report
 from mezzo.cli.output import Output
 from mezzo.cli.run_context import Resources
@@ -71,11 +71,11 @@ def compare(
     accumulate: data_options.Accumulate = None,
     tile: data_options.Tile = None,
     layers: _Layers = True,
-    trust_external_paths: given.TrustExternalPaths = False,
+    trust_external_paths: shared.TrustExternalPaths = False,
     report: Report = None,
-    verbose: given.Verbose = False,
-    as_json: given.AsJson = False,
-    quiet: given.Quiet = False,
+    verbose: shared.Verbose = False,
+    as_json: shared.AsJson = False,
+    quiet: shared.Quiet = False,
 ) -> None:
     """Say whether a model gives the same answers as a reference.
 
@@ -95,7 +95,7 @@ def compare(
             accumulate=accumulate, tile=tile, trust_external_paths=trust_external_paths,
             progress=progress,
         )  # fmt: skip
-    options = given.CommandOptions({"trust_external_paths": True} if trust_external_paths else {})
+    options = shared.CommandOptions({"trust_external_paths": True} if trust_external_paths else {})
     context = CommandContext(
         verb="compare", source=reference, result=model, options=options, data=data,
         labels=labels or (), batch=batch, budget=None if max_error is None else f"{max_error:g}",

@@ -10,7 +10,7 @@ import typer
 from mezzo.cli import convert_folder
 from mezzo.cli.exit_codes import end_with_worst
 from mezzo.cli.options import cluster_options, data_options, memory_option, resume_option
-from mezzo.cli.options import options as given
+from mezzo.cli.options import options as shared
 from mezzo.cli.options.report_option import Report, check_report
 from mezzo.cli.output import Output
 from mezzo.cli.run_context import Resources
@@ -38,18 +38,18 @@ _Overwrite = Annotated[
     typer.Option(
         "--overwrite",
         help="Let OUT replace the input model itself, or files of a folder.",
-        rich_help_panel=given.FILES_PANEL,
+        rich_help_panel=shared.FILES_PANEL,
     ),
 ]
 
 
-@given.with_options
+@shared.with_options
 def convert(
     *,
     source: _Source,
     result: _Result,
-    options: given.CommandOptions,
-    plan_file: given.PlanFile = None,
+    options: shared.CommandOptions,
+    plan_file: shared.PlanFile = None,
     data: data_options.MaybeData = None,
     labels: data_options.Labels = None,
     batch: data_options.BatchSize = None,
@@ -57,13 +57,13 @@ def convert(
     workers: cluster_options.Workers = None,
     resume: resume_option.Resume = None,
     memory: memory_option.Memory = None,
-    save_plan: given.SavePlan = None,
+    save_plan: shared.SavePlan = None,
     overwrite: _Overwrite = False,
     layout_name: convert_folder.LayoutName = None,
     report: Report = None,
-    verbose: given.Verbose = False,
-    as_json: given.AsJson = False,
-    quiet: given.Quiet = False,
+    verbose: shared.Verbose = False,
+    as_json: shared.AsJson = False,
+    quiet: shared.Quiet = False,
 ) -> None:
     """Convert an FP32 model to a typed mixed-precision one, or every model of a folder.
 
@@ -159,7 +159,6 @@ def _present(
     described = (*names, plan, converted.summary, converted.measured)
     remedies = steps_to_free(context, converted.picture, plan)
     steps = steps_after_conversion(context, plan)
-
     freeing = [(command, why) for command, why in remedies if command is not None]
     output.present(
         headline,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mezzo.cli.options import options as given
+from mezzo.cli.options import options as shared
 from mezzo.cli.options.data_options import Top, check_top
 from mezzo.cli.output import print_result
 
@@ -22,13 +22,13 @@ def diff(
             "--model",
             metavar="MODEL",
             help="The model of both: tells which casts each plan makes of it.",
-            rich_help_panel=given.FILES_PANEL,
+            rich_help_panel=shared.FILES_PANEL,
         ),
     ] = None,
     top: Top = 20,
-    trust_external_paths: given.TrustExternalPaths = False,
-    as_json: given.AsJson = False,
-    quiet: given.Quiet = False,
+    trust_external_paths: shared.TrustExternalPaths = False,
+    as_json: shared.AsJson = False,
+    quiet: shared.Quiet = False,
 ) -> None:
     """Say what differs between two saved plans: nodes by precision and reason, settings, and casts
     with --model.

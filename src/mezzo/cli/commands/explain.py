@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mezzo.cli.hints.completion import complete_node
-from mezzo.cli.options import options as given
+from mezzo.cli.options import options as shared
 from mezzo.cli.output import print_result
 
 if TYPE_CHECKING:
@@ -36,13 +36,13 @@ _Node = Annotated[
 ]
 
 
-@given.with_options
+@shared.with_options
 def explain(
     *,
     model: _Model,
     node: _Node,
-    options: given.CommandOptions,
-    as_json: given.AsJson = False,
+    options: shared.CommandOptions,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Answer why a node runs in what it runs in: a sentence, how it came about, and what would
     change it.
@@ -70,7 +70,7 @@ def explain(
         _print_chain(model, plan, match, options, as_json=as_json)
         return
     meant = match.word, match.known.value, match.nodes
-    own_options = given.CommandOptions() if is_saved else options
+    own_options = shared.CommandOptions() if is_saved else options
     print_result(
         lambda: describe_meant(os.fspath(model), *meant),
         lambda layout: _report_meant(layout, model, plan, match, own_options),
@@ -79,7 +79,7 @@ def explain(
 
 
 def _report_meant(
-    layout: "Layout", model: Path, plan: "Plan", match: "Meant", options: given.CommandOptions
+    layout: "Layout", model: Path, plan: "Plan", match: "Meant", options: shared.CommandOptions
 ) -> "list[RenderableType]":
     """The report on several nodes: their precisions, and commands that explain single ones."""
     from mezzo.cli.hints.next_commands import steps_to_single_nodes
@@ -93,7 +93,7 @@ def _report_meant(
 
 
 def _print_chain(
-    model: Path, plan: "Plan", match: "Meant", options: given.CommandOptions, *, as_json: bool
+    model: Path, plan: "Plan", match: "Meant", options: shared.CommandOptions, *, as_json: bool
 ) -> None:
     """Print the chain of causes of one node. Options are those of a model; a plan has its own."""
     from mezzo.api.explain import chain_of

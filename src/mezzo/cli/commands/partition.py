@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mezzo.cli.options import choices
-from mezzo.cli.options import options as given
+from mezzo.cli.options import options as shared
 from mezzo.cli.output import print_result
 from mezzo.common.errors import InputError
 from mezzo.common.safe_paths import check_destinations
@@ -27,7 +27,7 @@ _Target = Annotated[
 _EveryNode = Annotated[
     bool,
     typer.Option(
-        "--nodes", help="List every operator with its unit.", rich_help_panel=given.FILES_PANEL
+        "--nodes", help="List every operator with its unit.", rich_help_panel=shared.FILES_PANEL
     ),
 ]
 _Part = Annotated[
@@ -37,7 +37,7 @@ _Part = Annotated[
         metavar="UNIT|A..B",
         help="Write this part as a model: a unit's number, a node for "
         "its unit, or two nodes for all between them.",
-        rich_help_panel=given.FILES_PANEL,
+        rich_help_panel=shared.FILES_PANEL,
     ),
 ]
 _Output = Annotated[
@@ -48,20 +48,20 @@ _Output = Annotated[
         metavar="FILE",
         help="Where the part goes.",
         show_default=False,
-        rich_help_panel=given.FILES_PANEL,
+        rich_help_panel=shared.FILES_PANEL,
     ),
 ]
 
 
 def partition(
-    model: given.Model,
+    model: shared.Model,
     target: _Target = "onnxruntime-cpu",
     every_node: _EveryNode = False,
     part: _Part = None,
     output: _Output = None,
-    trust_external_paths: given.TrustExternalPaths = False,
-    as_json: given.AsJson = False,
-    quiet: given.Quiet = False,
+    trust_external_paths: shared.TrustExternalPaths = False,
+    as_json: shared.AsJson = False,
+    quiet: shared.Quiet = False,
 ) -> None:
     """Show which nodes a target runs as one kernel, or write such a part as a model of its own.
 

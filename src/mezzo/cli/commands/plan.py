@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mezzo.cli.console import MORE, output_layout, print_first_screen, print_json
-from mezzo.cli.options import options as given
+from mezzo.cli.options import options as shared
 from mezzo.common.safe_paths import check_destinations
 
 if TYPE_CHECKING:
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from mezzo.report.layout.layout import Layout
 
 
-@given.with_options
+@shared.with_options
 def plan(
     *,
-    source: given.Source,
+    source: shared.Source,
     save: Annotated[
         Path | None,
         typer.Option(
-            "--save", metavar="FILE", help="Save the plan here.", rich_help_panel=given.FILES_PANEL
+            "--save", metavar="FILE", help="Save the plan here.", rich_help_panel=shared.FILES_PANEL
         ),
     ] = None,
     every_node: Annotated[
@@ -32,13 +32,13 @@ def plan(
         typer.Option(
             "--nodes",
             help="List every node by name, with its precision.",
-            rich_help_panel=given.FILES_PANEL,
+            rich_help_panel=shared.FILES_PANEL,
         ),
     ] = False,
-    options: given.CommandOptions,
-    verbose: given.Verbose = False,
-    as_json: given.AsJson = False,
-    quiet: given.Quiet = False,
+    options: shared.CommandOptions,
+    verbose: shared.Verbose = False,
+    as_json: shared.AsJson = False,
+    quiet: shared.Quiet = False,
 ) -> None:
     """Decide what a conversion would do, and write no model."""
     check_destinations({"--save": save}, (source,))
@@ -76,7 +76,7 @@ def plan(
 def _report_rest(
     source: Path,
     planned: "Plan",
-    options: given.CommandOptions,
+    options: shared.CommandOptions,
     save: Path | None,
     layout: "Layout",
     *,

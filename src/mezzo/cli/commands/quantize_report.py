@@ -8,7 +8,7 @@ import typer
 
 from mezzo.cli.exit_codes import CANNOT_TELL
 from mezzo.cli.options import choices, cluster_options, data_options, memory_option, resume_option
-from mezzo.cli.options import options as given
+from mezzo.cli.options import options as shared
 from mezzo.cli.options.durations import read_duration
 from mezzo.cli.output import print_result
 from mezzo.cli.run_context import Resources
@@ -47,13 +47,13 @@ _TimeLimit = Annotated[
 ]
 
 
-@given.with_options
+@shared.with_options
 def quantize_report(
     *,
-    model: given.SourceModel,
+    model: shared.SourceModel,
     data: data_options.Data,
     held_out: _HeldOut = None,
-    options: given.CommandOptions,
+    options: shared.CommandOptions,
     labels: data_options.Labels = None,
     metric: data_options.Metric = None,
     batch: data_options.BatchSize = None,
@@ -63,8 +63,8 @@ def quantize_report(
     calibrators: _Calibrators = None,
     time_limit: _TimeLimit = None,
     resume: resume_option.Resume = None,
-    as_json: given.AsJson = False,
-    quiet: given.Quiet = False,
+    as_json: shared.AsJson = False,
+    quiet: shared.Quiet = False,
 ) -> None:
     """Quantize a model by one calibrator after the other, and show what each makes of its answers.
 

@@ -7,7 +7,7 @@ import typer
 
 from mezzo.cli.exit_codes import end_if_unknown
 from mezzo.cli.options import choices, cluster_options, data_options, memory_option, resume_option
-from mezzo.cli.options import options as given
+from mezzo.cli.options import options as shared
 from mezzo.cli.output import print_result
 from mezzo.cli.run_context import Resources
 from mezzo.common.safe_paths import check_destinations
@@ -27,7 +27,7 @@ def complete_format(incomplete: str) -> list[str]:
 
 def ranges(
     *,
-    model: given.Model,
+    model: shared.Model,
     data: data_options.Data,
     labels: data_options.Labels = None,
     batch: data_options.BatchSize = None,
@@ -45,9 +45,9 @@ def ranges(
         ),
     ] = "fp16",
     top: data_options.Top = 20,
-    trust_external_paths: given.TrustExternalPaths = False,
-    as_json: given.AsJson = False,
-    quiet: given.Quiet = False,
+    trust_external_paths: shared.TrustExternalPaths = False,
+    as_json: shared.AsJson = False,
+    quiet: shared.Quiet = False,
 ) -> None:
     """Measure what every value of a model holds on your data: values that a format cannot hold come
     first.

@@ -7,7 +7,7 @@ import typer
 
 from mezzo.cli.exit_codes import end_if_unknown
 from mezzo.cli.options import cluster_options, data_options, memory_option, resume_option
-from mezzo.cli.options import options as given
+from mezzo.cli.options import options as shared
 from mezzo.cli.output import print_result
 from mezzo.cli.run_context import Resources
 from mezzo.contracts.options.request import SEARCH_DEFAULTS
@@ -23,12 +23,12 @@ _Runs = Annotated[
 ]
 
 
-@given.with_search_options
+@shared.with_search_options
 def sensitivity(
     *,
-    model: given.SourceModel,
+    model: shared.SourceModel,
     data: data_options.Data,
-    options: given.CommandOptions,
+    options: shared.CommandOptions,
     labels: data_options.Labels = None,
     batch: data_options.BatchSize = None,
     cluster: cluster_options.Cluster = None,
@@ -39,8 +39,8 @@ def sensitivity(
     accumulate: data_options.Accumulate = None,
     tile: data_options.Tile = None,
     top: data_options.Top = 20,
-    as_json: given.AsJson = False,
-    quiet: given.Quiet = False,
+    as_json: shared.AsJson = False,
+    quiet: shared.Quiet = False,
 ) -> None:
     """Find what each operator costs in output error, by runs of it alone or as its share of
     several.

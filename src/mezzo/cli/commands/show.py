@@ -6,13 +6,13 @@ from typing import Annotated
 import typer
 
 from mezzo.cli.console import print_error, print_text
-from mezzo.cli.options import options as given
+from mezzo.cli.options import options as shared
 from mezzo.common.errors import InputError
 from mezzo.report.layout.names import clean
 
 
 def show(
-    model: given.Model,
+    model: shared.Model,
     grep: Annotated[
         str | None,
         typer.Option(
@@ -20,10 +20,10 @@ def show(
             metavar="PATTERN",
             help="Only lines in which this regular expression is found; case "
             "counts. Exit code 1: there is none.",
-            rich_help_panel=given.FILES_PANEL,
+            rich_help_panel=shared.FILES_PANEL,
         ),
     ] = None,
-    trust_external_paths: given.TrustExternalPaths = False,
+    trust_external_paths: shared.TrustExternalPaths = False,
 ) -> None:
     """Print a model as text, every value with its type; first what made it, if it says so.
 

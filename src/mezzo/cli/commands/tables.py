@@ -99,7 +99,7 @@ def strategies(
         lambda layout: report_strategies(layout, summaries, table.origins),
         as_json=as_json,
     )
-    _tell_broken(table)
+    _print_broken(table)
 
 
 def _try_strategies(
@@ -159,7 +159,7 @@ def _print_rows(
         lambda layout: report(layout, rows, table.origins),
         as_json=as_json,
     )
-    _tell_broken(table)
+    _print_broken(table)
 
 
 def _describe_rows(title: str, table: "Table[T]", rows: Sequence[object]) -> dict[str, object]:
@@ -189,7 +189,7 @@ def _strategy_of(word: str) -> str | None:
     return None if is_path else settle_name("strategy", word)
 
 
-def _tell_broken(table: "Table[T]") -> None:
+def _print_broken(table: "Table[T]") -> None:
     """Print plug-ins that cannot be loaded; they are missing in the list."""
     for line in table.broken:
         print_error(line)

@@ -10,7 +10,7 @@ import typer
 
 from mezzo.cli.exit_codes import NO, end_if_unknown
 from mezzo.cli.options import cluster_options, data_options, memory_option, resume_option
-from mezzo.cli.options import options as given
+from mezzo.cli.options import options as shared
 from mezzo.cli.options.durations import read_duration
 from mezzo.cli.options.report_option import Report, check_report
 from mezzo.cli.output import Output
@@ -73,22 +73,22 @@ _Overwrite = Annotated[
     typer.Option(
         "--overwrite",
         help="Let OUT replace the input model itself.",
-        rich_help_panel=given.FILES_PANEL,
+        rich_help_panel=shared.FILES_PANEL,
     ),
 ]
 
 
-@given.with_search_options
+@shared.with_search_options
 def tune(
     *,
-    source: given.Source,
+    source: shared.Source,
     result: _Result,
     data: data_options.Data,
     max_error: _MaxError = None,
     metric: data_options.Metric = None,
     max_drop: data_options.MaxDrop = None,
     held_out: _HeldOut = None,
-    options: given.CommandOptions,
+    options: shared.CommandOptions,
     labels: data_options.Labels = None,
     batch: data_options.BatchSize = None,
     cluster: cluster_options.Cluster = None,
@@ -99,12 +99,12 @@ def tune(
     resume: resume_option.Resume = None,
     accumulate: data_options.Accumulate = None,
     tile: data_options.Tile = None,
-    save_plan: given.SavePlan = None,
+    save_plan: shared.SavePlan = None,
     overwrite: _Overwrite = False,
     report: Report = None,
-    verbose: given.Verbose = False,
-    as_json: given.AsJson = False,
-    quiet: given.Quiet = False,
+    verbose: shared.Verbose = False,
+    as_json: shared.AsJson = False,
+    quiet: shared.Quiet = False,
 ) -> None:
     """Find the fastest mixed-precision model whose answers stay inside a budget of error.
 
