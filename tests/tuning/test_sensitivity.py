@@ -77,5 +77,5 @@ def test_without_runs_left_the_whole_is_shared_out() -> None:
 
 def test_no_units_need_no_run() -> None:
     toy = Toy([])
-    assert toy.probe() == Probing(costs=(), all_low=0.0, runs=0, is_complete=True)
+    assert toy.probe() == Probing(costs=(), all_low=0.0, runs=0)
     assert toy.runs == 0

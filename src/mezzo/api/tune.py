@@ -22,12 +22,12 @@ from mezzo.planner.options import Options, read_options
 from mezzo.quantize.calibration import with_parameters
 from mezzo.quantize.corrections import correct_parameters
 from mezzo.tuning.costs import table_costs
+from mezzo.tuning.final_plan import FinalPlan
 from mezzo.tuning.goals import ScoreCache, read_goal
 from mezzo.tuning.measured_costs import Measurement, check_measurable
 from mezzo.tuning.measured_costs import measure as measure_target
 from mezzo.tuning.repair.overflow_protection import convert_on_data
 from mezzo.tuning.repair.range_findings import with_protection
-from mezzo.tuning.search_end import SearchEnd
 from mezzo.tuning.tuner import Tuner
 
 if TYPE_CHECKING:
@@ -147,10 +147,10 @@ def tune(
         source = open_source(src, request.trust_external_paths, None)
         return convert_on_data(source, path, alone, whole)
 
-    end = SearchEnd(
+    final = FinalPlan(
         tuner=tuner, ranges=ranges, measurement=measurement, convert_alone=convert_alone
     )
-    decided, result, measured = end.verified()
+    decided, result, measured = final.verified()
     return finish(model, decided, result, dst, overwrite=overwrite, measured=measured)
 
 

@@ -13,12 +13,18 @@ from typing import NamedTuple
 
 from mezzo.common.errors import MezzoError
 from mezzo.contracts.frontend import Model
-from mezzo.contracts.lab import EMULATED, Answers, Feeds, Reached, Run
+from mezzo.contracts.lab import EMULATED, Answers, Feeds, Run
 from mezzo.contracts.reading import Artifact
 from mezzo.conversion.results import lab_of
-from mezzo.evaluate.standards import labels_of, lowest_of, measure_noises, tables_of, with_losses
+from mezzo.evaluate.standards import (
+    labels_of,
+    lowest_formats,
+    measure_noises,
+    tables_of,
+    with_losses,
+)
 from mezzo.evaluate.timed_inputs import batch_axis, cut_rows
-from mezzo.formats.dtypes import QUANTIZED, DType
+from mezzo.formats.dtypes import DType
 from mezzo.ir.input_roles import Slot
 from mezzo.numerics.data.datasets import Batch
 from mezzo.numerics.measures import Comparison, DataSource, Deviation, Ruling
@@ -125,7 +131,7 @@ def compare_on_runtime(
     pair, every = lab_of(model).pair(candidate, EMULATED), reference.every
     reached = pair.reached(every[0].feeds.keys())
     lowest, tables, labels = (
-        _lowest(reached),
+        lowest_formats(reached),
         tables_of(pair.reference.inputs.slots),
         labels_of(reached),
     )
@@ -149,16 +155,6 @@ def compare_on_runtime(
     return Comparison(
         data=source, run="native", outputs=outputs, layers=(), verdict=judge(outputs, ())
     )
-
-
-def _lowest(reached: Mapping[str, tuple[Reached, Reached]]) -> dict[str, DType]:
-    """The coarsest format that each output depends on in either model; quantized formats of the
-    reference are excluded.
-    """
-    return {
-        name: lowest_of([(ours.formats | theirs.formats) - (ours.formats & QUANTIZED)])
-        for name, (ours, theirs) in reached.items()
-    }
 
 
 class _Standard(NamedTuple):

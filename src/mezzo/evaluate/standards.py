@@ -38,11 +38,9 @@ class Standards:
         """`low`: the format of default budgets for outputs that depend on it; `sums`: the
         accumulation type. `known`: an earlier comparison on the same data, with its noise.
         """
-        self._reference, self._low = pair.reference, low
+        self._reference = pair.reference
         reached = pair.reached(first.feeds.keys())
-        self.lowest = {
-            name: _lowest(ours, theirs, low, sums) for name, (ours, theirs) in reached.items()
-        }
+        self.lowest = lowest_formats(reached, low, sums)
         self._steady = frozenset(name for name, (ours, _) in reached.items() if not ours.reads_data)
         tables = tables_of(self._reference.inputs.slots)
         labels = labels_of(reached)
@@ -217,13 +215,19 @@ def measure_noises(subject: Subject, batch: "Batch", answers: Answers) -> dict[s
     return noise
 
 
-def _lowest(ours: Reached, theirs: Reached, low: DType | None, sums: DType | None) -> DType:
-    """The coarsest format that an output depends on."""
-    formats = ours.formats | theirs.formats
-    formats -= ours.formats & QUANTIZED  # the reference's own quantization adds no error
-    more = [dtype for dtype in (sums,) if dtype is not None]
-    more += [low] if low in formats else []
-    return lowest_of([formats, frozenset(more)])
+def lowest_formats(
+    reached: Mapping[str, tuple[Reached, Reached]],
+    low: DType | None = None,
+    sums: DType | None = None,
+) -> dict[str, DType]:
+    """The coarsest format that each output depends on in either model."""
+    lowest = {}
+    for name, (ours, theirs) in reached.items():
+        formats = ours.formats | theirs.formats
+        formats -= ours.formats & QUANTIZED  # the reference's own quantization adds no error
+        more = {dtype for dtype in (sums, low if low in formats else None) if dtype is not None}
+        lowest[name] = lowest_of([formats, frozenset(more)])
+    return lowest
 
 
 def lowest_of(formats: Sequence[frozenset[DType]]) -> DType:

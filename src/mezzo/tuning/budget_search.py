@@ -25,10 +25,9 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class SearchEnd:
-    """The end of a search. `best`: None if no point holds; `tried`: outcomes by point key."""
+    """The end of a search. `best`: None if no point holds."""
 
     best: FrontierCandidate | None
-    tried: dict[str, Evaluation]
     is_settled: bool  # no untried point could be much better
 
 
@@ -61,7 +60,7 @@ def search(
         if points[at].key not in tried:
             evaluated = evaluate(points[at]) if may_go_on() else None
             if evaluated is None:
-                return SearchEnd(points[good] if good < len(points) else None, tried, False)
+                return SearchEnd(points[good] if good < len(points) else None, False)
             tried[points[at].key] = evaluated
         outcome = tried[points[at].key]
         if outcome.holds:
@@ -70,7 +69,7 @@ def search(
             bad = at
         if math.isfinite(outcome.error) and outcome.error > 0 and points[at].error > 0:
             factor = outcome.error / points[at].error
-    return SearchEnd(points[good] if good < len(points) else None, tried, True)
+    return SearchEnd(points[good] if good < len(points) else None, True)
 
 
 def _next(points: Sequence[FrontierCandidate], bad: int, good: int, limit: float) -> int:

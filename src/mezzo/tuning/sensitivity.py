@@ -65,7 +65,6 @@ class Probing:
     costs: tuple[UnitCost, ...]
     all_low: float
     runs: int
-    is_complete: bool  # no group was left unsplit for lack of runs
     off: tuple[float, ...] = ()
 
     def interval(self, unit: int) -> tuple[float, float]:
@@ -137,7 +136,7 @@ class _Prober:
 
     def probe(self, all_low: float | None) -> Probing:
         if not self.weights:
-            return Probing(costs=(), all_low=0.0, runs=0, is_complete=True)
+            return Probing(costs=(), all_low=0.0, runs=0)
         groups = self._first_groups()
         self._foresee([(0, len(self.weights))] * (all_low is None) + groups)
         everything = self._measure(range(len(self.weights))) if all_low is None else all_low
@@ -146,7 +145,6 @@ class _Prober:
                 costs=tuple(UnitCost(0.0, 1, 0.0) for _ in self.weights),
                 all_low=0.0,
                 runs=self.runs,
-                is_complete=True,
             )
         whole = sum(self.weights)
         # Estimates for units that no run is left for.
@@ -157,7 +155,7 @@ class _Prober:
         for number, (first, end) in enumerate(groups):
             self._foresee(groups[number:])
             self._try(first, end)
-        is_complete = self._split()
+        self._split()
         self._check()
         costs: list[UnitCost] = [self.costs[0]] * len(self.costs)
         for at, unit in enumerate(self.order):
@@ -166,7 +164,6 @@ class _Prober:
             costs=tuple(costs),
             all_low=everything,
             runs=self.runs,
-            is_complete=is_complete,
             off=tuple(self.off),
         )
 
@@ -179,17 +176,17 @@ class _Prober:
             self._cut(at, len(self.weights), _FIRST_GROUPS) if at < len(self.weights) else []
         )
 
-    def _split(self) -> bool:
-        """Split the group with the largest error until none matters; False if runs ran out."""
+    def _split(self) -> None:
+        """Split the group with the largest error until none matters, or runs run out."""
         while self.queue:
             square, first, end = self.queue[0]
             total = sum(c.square for c in self.costs if math.isfinite(c.square))
             if -square <= _NEGLIGIBLE * total:
-                return True
+                return
             # Which unit breaks an output matters more than the accuracy of the others.
             reserve = self.checks if math.isfinite(square) else 0
             if self.left < 2 + reserve or not self.may_go_on():
-                return False
+                return
             costliest = heapq.nsmallest(_FORESEEN, self.queue)
             self._foresee(
                 [part for _, first, end in costliest for part in self._cut(first, end, 2)]
@@ -197,7 +194,6 @@ class _Prober:
             heapq.heappop(self.queue)
             for part in self._cut(first, end, 2):
                 self._try(*part)
-        return True
 
     def _check(self) -> None:
         """Measure single units, the middle one of a group, and store the ratios to their estimates:

@@ -1,4 +1,4 @@
-"""End of a search: the chosen plan is verified on the converted model, and the search's account."""
+"""Final plan of a search: it is verified on the converted model, with the account of the search."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -42,8 +42,8 @@ class _Verified(NamedTuple):
 
 
 @dataclass(kw_only=True)
-class SearchEnd:
-    """The end of a tuner's search. `measurement`: of costs on the target, if they were measured;
+class FinalPlan:
+    """The plan that a tuner chooses. `measurement`: of costs on the target, if they were measured;
     `convert_alone` converts without a search, to a file if given a path. `checks` are counted.
     """
 
