@@ -198,7 +198,7 @@ def test_a_search_goes_on_where_it_stopped(tmp_path: Path) -> None:
     second = mezzo.tune(mlp(), data=batches(), max_error=3e-4, resume=state)
     assert state.read_bytes() == text, "nothing was run again"
     assert second.model.SerializeToString(deterministic=True) == first.model.SerializeToString(deterministic=True)
-    with pytest.raises(InputError, match="belongs to a search with another max_error"):
+    with pytest.raises(InputError, match="the state is of a search with another max_error"):
         mezzo.tune(mlp(), data=batches(), max_error=2e-4, resume=state)
 
 
