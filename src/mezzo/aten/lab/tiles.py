@@ -17,7 +17,7 @@ import torch
 from mezzo.aten.lab.rounding import round_through
 from mezzo.contracts.plans import Accumulation
 
-_aten = torch.ops.aten
+_aten: Any = torch.ops.aten
 # The partial sum over a range of the contracted axis: (start, end) to tensor.
 _Partial = Callable[[int, int], torch.Tensor]
 
@@ -96,65 +96,40 @@ def _convolution(
     def partial(start: int, end: int) -> torch.Tensor:
         data_channels = grouped.narrow(2, start, end - start).flatten(1, 2)
         weight_channels = weight.narrow(1, start, end - start)
-        result: torch.Tensor = _aten.convolution.default(
-            data_channels,
-            weight_channels,
-            None,
-            stride,
-            padding,
-            dilation,
-            False,
-            output_padding,
-            groups,
-        )
-        return result
+        sizes = (stride, padding, dilation, False, output_padding, groups)
+        return _aten.convolution.default(data_channels, weight_channels, None, *sizes)
 
     total = _sum(channels, step, accumulation.dtype, partial)
     unbatched = total if is_batched else total.squeeze(0)
     return unbatched if bias is None else unbatched + bias.reshape(-1, *[1] * (weight.dim() - 2))
 
 
-def _spatial(rank: int) -> Callable[..., torch.Tensor | None]:
-    """The tiled form of conv1d, conv2d or conv3d, which exported programs contain."""
-
-    def compute(
-        accumulation: Accumulation,
-        data: torch.Tensor,
-        weight: torch.Tensor,
-        bias: torch.Tensor | None = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-    ) -> torch.Tensor | None:
-        if isinstance(padding, str):
-            return None
-        strides, paddings, dilations = (
-            _spread(argument, rank) for argument in (stride, padding, dilation)
-        )
-        return _convolution(
-            accumulation,
-            data,
-            weight,
-            bias,
-            strides,
-            paddings,
-            dilations,
-            False,
-            [0] * rank,
-            groups,
-        )
-
-    return compute
+def _spatial(
+    accumulation: Accumulation,
+    data: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> torch.Tensor | None:
+    """conv1d, conv2d or conv3d, which exported programs contain."""
+    if isinstance(padding, str):
+        return None
+    rank = weight.dim() - 2
+    strides, paddings, dilations = (
+        _spread(argument, rank) for argument in (stride, padding, dilation)
+    )
+    sizes = (strides, paddings, dilations, False, [0] * rank, groups)
+    return _convolution(accumulation, data, weight, bias, *sizes)
 
 
 def _spread(argument: Any, rank: int) -> list[int]:
     """One number per axis, repeating a single number."""
-    return (
-        list(argument) * (rank // len(argument))
-        if isinstance(argument, tuple | list)
-        else [argument] * rank
-    )
+    if isinstance(argument, tuple | list):
+        return list(argument) * (rank // len(argument))
+    return [argument] * rank
 
 
 _TILED: Mapping[object, Callable[..., torch.Tensor | None]] = MappingProxyType(
@@ -168,8 +143,8 @@ _TILED: Mapping[object, Callable[..., torch.Tensor | None]] = MappingProxyType(
         _aten.baddbmm.default: _added,
         _aten.addmv.default: _added,
         _aten.convolution.default: _convolution,
-        _aten.conv1d.default: _spatial(1),
-        _aten.conv2d.default: _spatial(2),
-        _aten.conv3d.default: _spatial(3),
+        _aten.conv1d.default: _spatial,
+        _aten.conv2d.default: _spatial,
+        _aten.conv3d.default: _spatial,
     }
 )

@@ -105,20 +105,17 @@ class Prober:
         if Role.GROUP not in output_roles and Role.FIXED in output_roles:
             # The program's own conversion.
             return Typed(_fixed(input_roles), output_roles, None, False)
-        if not is_known:
-            return Typed(input_roles, output_roles, HIGH, False)
-        low_dtypes = self._try_low(node)
+        only_high = Typed(input_roles, output_roles, HIGH, False)
+        low_dtypes = self._try_low(node) if is_known else None
         if low_dtypes is None or len(low_dtypes) != len(high_dtypes):
-            return Typed(input_roles, output_roles, HIGH, False)
+            return only_high
         roles_after = [
             self._after(*result)
             for result in zip(output_roles, high_dtypes, low_dtypes, strict=True)
         ]
         if None in roles_after:
-            return Typed(input_roles, output_roles, HIGH, False)
-        return Typed(
-            input_roles, tuple(role for role in roles_after if role is not None), HIGH, True
-        )
+            return only_high
+        return Typed(input_roles, tuple(filter(None, roles_after)), HIGH, True)
 
     def _after(self, role: Role, high: torch.dtype | None, low: torch.dtype | None) -> Role | None:
         """A result's role, from its dtype in the FP32 run and in the low-precision run. None if the

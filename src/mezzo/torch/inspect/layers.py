@@ -45,15 +45,12 @@ class _Layer(NamedTuple):
 
 def add_errors(sums: Sums, exact: torch.Tensor, fp32: torch.Tensor, found: torch.Tensor) -> None:
     """Add a batch to three errors: result against FP64, FP32 against FP64, result against FP32."""
-    exact_arrays, fp32_arrays, result_arrays = (
+    reference, rounded, result = (
         {"": tensor.detach().double().cpu().numpy()} for tensor in (exact, fp32, found)
     )
-    for total, (reference, answer) in zip(
-        sums,
-        ((exact_arrays, result_arrays), (exact_arrays, fp32_arrays), (fp32_arrays, result_arrays)),
-        strict=True,
-    ):
-        total.add(reference, answer)
+    pairs = ((reference, result), (reference, rounded), (rounded, result))
+    for total, pair in zip(sums, pairs, strict=True):
+        total.add(*pair)
 
 
 class LayerWatch:
