@@ -22,7 +22,7 @@ from mezzo.common.machine import Machine
 from mezzo.contracts.timings import LayerTime
 from mezzo.formats.dtypes import DType
 from mezzo.io import runtime_profiles
-from mezzo.numerics.measures import Comparison, DataSource, Interval, Ruling, Verdict
+from mezzo.numerics.measures import Comparison, DataSource, Interval, Load, Ruling, Verdict
 from mezzo.numerics.statistics.speeds import Difference, Spread
 from mezzo.numerics.timings import FileTimes, Timings
 from mezzo.report.layout.layout import Layout
@@ -78,7 +78,7 @@ INT8_LAYERS = (
 MACHINE = Machine("x86_64", ("avx512f", "avx512_vnni", "amx_int8"))
 SIDE_BY_SIDE = Timings(
     target="openvino-cpu", runtime="openvino 2026.4.1", machine=MACHINE, cores=2, threads=None, keeps_types=True,
-    data=DataSource("random (seed 0)", 1, 1, 0), batch=None, pause_s=0.02, load=(0.1, 1.9),
+    data=DataSource("random (seed 0)", 1, 1, 0), batch=None, pause_s=0.02, load=Load(0.1, 1.9),
     files=(
         row("resnet.onnx", 12.0, is_reference=True, layers=FP32_LAYERS),
         row("resnet.int8.onnx", 4.3, size_bytes=25_800_000, speed=Interval(2.79, 2.71, 2.85),
@@ -161,8 +161,8 @@ def test_screen_is_plain_in_a_pipe() -> None:
 
 
 def test_busy_machine_is_told() -> None:
-    assert "others were at work" not in printed(replace(SIDE_BY_SIDE, load=(1.0, 9.0)))
-    text = printed(replace(SIDE_BY_SIDE, load=(1.1, 9.0)))
+    assert "others were at work" not in printed(replace(SIDE_BY_SIDE, load=Load(1.0, 9.0)))
+    text = printed(replace(SIDE_BY_SIDE, load=Load(1.1, 9.0)))
     assert "\n  others were at work here: load 1.1 on 2 cores; on a quiet machine times are shorter and " in text
 
 

@@ -19,6 +19,7 @@ from samples import (
     make_plan,
 )
 
+from mezzo.common.machine import Machine
 from mezzo.contracts.plans import Accumulation
 from mezzo.formats.dtypes import DType
 from mezzo.numerics import measures
@@ -30,20 +31,15 @@ from mezzo.report.records.account import (
     describe_tuning,
     schema,
 )
-from mezzo.report.records.documents import to_json
-from mezzo.report.records.sections import number
+from mezzo.report.records.documents import number, to_json
 
 NAMES = ("in.onnx", "out.onnx")
 
 
-class Machine:
-    architecture = "x86_64"
-    features = ("avx2", "amx_bf16")
-
-
+MACHINE = Machine("x86_64", ("avx2", "amx_bf16"))
 DOCUMENTS: dict[str, Any] = {
     "convert": describe_conversion(*NAMES, make_plan(), SUMMARY),
-    "convert with data": describe_conversion(*NAMES, make_plan(PROTECTED), SUMMARY, MEASURED, machine=Machine()),
+    "convert with data": describe_conversion(*NAMES, make_plan(PROTECTED), SUMMARY, MEASURED, machine=MACHINE),
     "convert without floats": describe_conversion(*NAMES, make_plan(), replace(SUMMARY, opset_before=None)),
     "compare": describe_comparison(*NAMES, SAME, settings=[("max_error", "1e-3")]),
     "compare broken": describe_comparison(*NAMES, BROKEN, accumulation=Accumulation(DType.BFLOAT16, 128)),

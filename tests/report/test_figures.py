@@ -14,7 +14,7 @@ from mezzo.numerics.metrics.figures import Figure, Floats
 from mezzo.numerics.metrics.metrics import Meter
 from mezzo.report.layout.layout import Layout
 from mezzo.report.records.account import describe_comparison, schema
-from mezzo.report.records.sections import number
+from mezzo.report.records.documents import number
 from mezzo.report.text.measured.comparison import report_comparison
 
 NAMES = "in.onnx", "out.onnx"

@@ -3,6 +3,7 @@
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from mezzo.formats.dtypes import DType
 from mezzo.ir.display import Displayed
@@ -173,10 +174,10 @@ class Verdict:
     error: Interval
     budget: float
     budget_source: str
+    budget_asked: float | None = None
     noise: float
     because: str
     unknown: tuple[str, ...] = ()
-    budget_asked: float | None = None
 
     @property
     def is_same(self) -> bool:
@@ -221,10 +222,10 @@ class UnitError:
     nodes: tuple[str, ...]
     error: float
     is_measured: bool
-    fault: str | None = None
     together: int = 1
     low: float | None = None  # None if measured
     high: float | None = None
+    fault: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -234,10 +235,10 @@ class Sensitivity(Displayed):
     """
 
     data: DataSource
-    units: tuple[UnitError, ...]
     all_low: float
     runs: int
     unknown: tuple[str, ...] = ()
+    units: tuple[UnitError, ...]
 
 
 BYTES_MOVED = "bytes moved"
@@ -277,6 +278,11 @@ class FrontierPoint:
     predicted_error: float
     error: float | None = None
     is_chosen: bool = False
+
+    @property
+    def best_error(self) -> float:
+        """The measured error if there is one, else the predicted one."""
+        return self.predicted_error if self.error is None else self.error
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,6 +325,13 @@ class SearchRecord:
     prediction: Prediction | None = None
 
 
+class Load(NamedTuple):
+    """The machine's load average over a minute, before and after a measurement."""
+
+    before: float
+    after: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedModel:
     """One model of a timing run. `fault`: why the target cannot run it; then no times are set.
@@ -337,13 +350,13 @@ class TimedModel:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
     """Interleaved timings of models on a target: the FP32 source, the result, and plain `convert`'s
-    result where it exists. `load`: the machine's before and after, None if the system has none.
+    result where it exists. `load`: None if the system has none.
     """
 
     target: str
     runtime: str
     turns: int
-    load: tuple[float, float] | None
+    load: Load | None
     models: tuple[TimedModel, ...]
 
 
@@ -396,4 +409,9 @@ class Measured:
     timing: Timing | None = None
     runtime: RuntimeCheck | None = None
     shares_data: bool = False
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
+
+    @property
+    def all_notes(self) -> tuple[str, ...]:
+        """The notes, and those of the comparison."""
+        return self.notes if self.comparison is None else (*self.notes, *self.comparison.notes)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from mezzo.common.machine import Machine
 from mezzo.contracts.timings import LayerTime
 from mezzo.ir.display import Displayed
-from mezzo.numerics.measures import Comparison, DataSource, Interval
+from mezzo.numerics.measures import Comparison, DataSource, Interval, Load
 from mezzo.numerics.statistics.speeds import Difference, Spread
 
 
@@ -41,9 +41,8 @@ class Timings(Displayed):
 
     `runtime` includes the version. `cores`: those available to this process; `threads`: those the
     runtime was set to, None by default. `keeps_types`: the runtime was made to use the files' own
-    types. `load`: the machine's load average over a minute, before and after, None if the system
-    has none. A pause of `pause_s` and a warm-up call precede each timed turn. `notes` are for the
-    reader.
+    types. `load`: None if the system has none. A pause of `pause_s` and a warm-up call precede each
+    timed turn. `notes` are for the reader.
     """
 
     target: str
@@ -55,7 +54,7 @@ class Timings(Displayed):
     data: DataSource
     batch: int | None
     pause_s: float
-    load: tuple[float, float] | None
+    load: Load | None
     files: tuple[FileTimes, ...]
     notes: tuple[str, ...]
 

@@ -1,7 +1,6 @@
 """mezzo partition: fused kernels of a target in a model, and extraction of a part."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -89,7 +88,7 @@ def _show(
     """Print the kernels of a model."""
     from mezzo.api.partition import partition as split_model
     from mezzo.cli.progress import Patience
-    from mezzo.report.records.account import document, spell
+    from mezzo.report.records.documents import document, encode
     from mezzo.report.text.partition import report_nodes, report_partition
 
     with Patience() as progress:
@@ -97,7 +96,7 @@ def _show(
     name = os.fspath(model)
 
     print_result(
-        lambda: document("partition", {"model": name, "partition": spell(split)}),
+        lambda: document("partition", {"model": name, "partition": encode(split)}),
         lambda layout: [
             *report_partition(layout, name, split),
             *(report_nodes(layout, split) if every_node else []),
@@ -113,7 +112,7 @@ def _extract(
     """Write a part of a model, and print what it is."""
     from mezzo.api.partition import extract
     from mezzo.cli.progress import Patience
-    from mezzo.report.records.account import document, spell
+    from mezzo.report.records.documents import document, encode
     from mezzo.report.text.partition import report_extracted
 
     with Patience() as progress:
@@ -122,8 +121,7 @@ def _extract(
         )
 
     def account() -> "Document":
-        record = replace(extracted, path=os.fspath(extracted.path))  # type: ignore[arg-type]  # JSON has no paths
-        content = {"model": os.fspath(model), "part": part, "extracted": spell(record)}
+        content = {"model": os.fspath(model), "part": part, "extracted": encode(extracted)}
         return document("extracted", content)
 
     print_result(

@@ -72,7 +72,7 @@ def strategies(
     first.
     """
     from mezzo.plugins import discovery
-    from mezzo.report.records.account import document, spell
+    from mezzo.report.records.documents import document, encode_fields
     from mezzo.report.text.catalogue import report_strategies, report_strategy_rows
 
     name = None if model is None or model.exists() else _strategy_of(os.fspath(model))
@@ -82,9 +82,10 @@ def strategies(
     if model is not None:
         check_report(report, model)
         title, rows = str(model), _try_strategies(model, options, report)
-        content = {"model": title, "strategies": [spell(row) for row in rows]}
+        # All digits of the ratio, not the nine of measured numbers.
+        encoded = [{**encode_fields(row), "to_least": row.to_least} for row in rows]
         print_result(
-            lambda: document("strategies", content),
+            lambda: document("strategies", {"model": title, "strategies": encoded}),
             lambda layout: report_strategy_rows(layout, title, rows),
             as_json=as_json,
         )
@@ -151,23 +152,24 @@ def _print_rows(
     as_json: bool,
 ) -> None:
     """Print the rows of a table, and which plug-ins are missing in it."""
-    from mezzo.report.records.account import spell
+    from mezzo.report.records.documents import encode_fields
 
     rows = [table[key] for key in sorted(table)]
     print_result(
-        lambda: _describe_rows(title, table, list(map(spell, rows))),
+        lambda: _describe_rows(title, table, list(map(encode_fields, rows))),
         lambda layout: report(layout, rows, table.origins),
         as_json=as_json,
     )
     _print_broken(table)
 
 
-def _describe_rows(title: str, table: "Table[T]", rows: Sequence[object]) -> dict[str, object]:
+def _describe_rows(
+    title: str, table: "Table[T]", rows: Sequence[Mapping[str, object]]
+) -> dict[str, object]:
     """A table's rows with their origins, as a document."""
-    from mezzo.report.records.account import document
+    from mezzo.report.records.documents import document
 
-    mappings = map(_as_mapping, rows)
-    described = [{**row, "origin": str(table.origins[str(row["name"])])} for row in mappings]
+    described = [{**row, "origin": str(table.origins[str(row["name"])])} for row in rows]
     return document(title, {title: described, "broken": list(table.broken)})
 
 
@@ -209,14 +211,14 @@ def ops(
 ) -> None:
     """List what is true of each operator in any model: its cost, its numeric risks."""
     from mezzo.plugins import discovery
-    from mezzo.report.records.account import document, spell
+    from mezzo.report.records.documents import document, encode_fields
     from mezzo.report.text.catalogue import report_operators
 
     rows = _match(pattern)
     presets = [policy for _, policy in sorted(discovery.policies().items())]
 
     def account() -> "Document":
-        rows_json = [{"dialect": dialect, **_as_mapping(spell(row))} for dialect, row in rows]
+        rows_json = [{"dialect": dialect, **encode_fields(row)} for dialect, row in rows]
         return document("ops", {"ops": rows_json})
 
     print_result(account, lambda layout: report_operators(layout, rows, presets), as_json=as_json)
@@ -237,8 +239,3 @@ def _match(pattern: str) -> list[tuple[str, OpFacts]]:
         hint = did_you_mean(pattern.strip("*"), sorted(names)) or "'mezzo ops' lists every operator"
         raise InputError(f"no operator matches {pattern!r}; {hint}")
     return matching
-
-
-def _as_mapping(value: object) -> dict[str, object]:
-    assert isinstance(value, dict), "a row is spelled as a mapping"
-    return value

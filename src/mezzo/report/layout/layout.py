@@ -82,17 +82,23 @@ def dtype_style(dtype: DType | str) -> str:
     return _DTYPE_STYLES.get(str(dtype), "")
 
 
+def section(title: str, *parts: RenderableType) -> list[RenderableType]:
+    """An empty line, a title and the parts below it."""
+    return [blank(), heading(title), *parts]
+
+
+def report_lines(lines: "Sequence[str]", limit: int) -> list[RenderableType]:
+    """Indented lines, at most `limit` of them, and the number of the others."""
+    more = [f"and {len(lines) - limit} more"] if len(lines) > limit else []
+    return [indented(clean(line)) for line in [*lines[:limit], *more]]
+
+
 def report_unknown(unknown: "Sequence[str]") -> list[RenderableType]:
     """Lines on what the data cannot show, one per reason."""
-    lines = [
-        indented(f"cannot tell: {clean(reason)}", style="yellow")
-        for reason in unknown[:_UNKNOWN_SHOWN]
-    ]
-    more = len(unknown) - len(lines)
-    return [
-        *lines,
-        *([indented(f"and {more} more that it cannot tell", style="yellow")] if more else []),
-    ]
+    lines = [f"cannot tell: {clean(reason)}" for reason in unknown[:_UNKNOWN_SHOWN]]
+    if len(unknown) > _UNKNOWN_SHOWN:
+        lines.append(f"and {len(unknown) - _UNKNOWN_SHOWN} more that it cannot tell")
+    return [indented(line, style="yellow") for line in lines]
 
 
 def indented(text: str, style: str = "", depth: int = 2) -> RenderableType:

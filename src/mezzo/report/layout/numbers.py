@@ -4,7 +4,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mezzo.numerics.measures import DataSource, Interval
+    from mezzo.numerics.measures import DataSource, Interval, Load
 
 _LONG_S = 120
 
@@ -57,11 +57,9 @@ def spell_agreement(share: "Interval") -> str:
 
 def spell_data(data: "DataSource") -> str:
     """The data and how much of it there was."""
-    samples = f"{data.samples} sample{'' if data.samples == 1 else 's'}"
+    amount = f"{spell_count(data.samples, 'sample')} in {spell_count(data.batches, 'batch')}"
     drawn = "" if data.seed is None else "; drawn at random, which proves little"
-    return (
-        f"{data.name}: {samples} in {data.batches} batch{'' if data.batches == 1 else 'es'}{drawn}"
-    )
+    return f"{data.name}: {amount}{drawn}"
 
 
 def spell_time(time_s: float) -> str:
@@ -73,5 +71,18 @@ def spell_time(time_s: float) -> str:
 
 
 def spell_count(number: int, what: str) -> str:
-    """A count with its noun: "1 node", "12 nodes"."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    """A count with its noun: "1 node", "12 nodes", "2 batches"."""
+    if number == 1:
+        return f"1 {what}"
+    return f"{number} {what}{'es' if what.endswith('ch') else 's'}"
+
+
+def spell_load(load: "Load | None") -> str:
+    """The machine's load, after other settings: "; load 0.1 before and 1.9 after"."""
+    return "" if load is None else f"; load {load.before:.1f} before and {load.after:.1f} after"
+
+
+def round_up(error: float) -> str:
+    """A bound with two digits, rounded up, so that the printed number suffices."""
+    power = math.floor(math.log10(error)) - 1
+    return f"{math.ceil(error / 10.0**power) * 10.0**power:.2g}"

@@ -5,19 +5,13 @@ sections: null or empty if the command does not fill them. Names are those of th
 `account.schema.json` describes every field, and `schema` reads it.
 """
 
-import dataclasses
-import json
-import math
 from collections.abc import Iterable, Mapping
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mezzo.contracts.plans import Accumulation, Plan, PlannedNode
 from mezzo.formats.dtypes import DType
 from mezzo.report.records import sections
-from mezzo.report.records.documents import Document as Document
-from mezzo.report.records.documents import document as document
-from mezzo.report.records.graphs import describe_graph, describe_plans
+from mezzo.report.records.documents import Document, document, encode, read_schema
 from mezzo.report.records.groups import count_precisions, group_high_nodes
 from mezzo.report.records.headline import Headline, describe_headline
 
@@ -27,6 +21,7 @@ if TYPE_CHECKING:
     from mezzo.report.views.outline import Outline
 
 Settings = Iterable[tuple[str, str]]
+_HIGH_FLOATS = frozenset({DType.FLOAT32, DType.FLOAT64})
 
 
 class SummaryLike(Protocol):
@@ -52,9 +47,7 @@ class SummaryLike(Protocol):
 
 def schema() -> dict[str, Any]:
     """The JSON Schema (2020-12) of accounts."""
-    text = files("mezzo.report.records").joinpath("account.schema.json").read_text(encoding="utf-8")
-    parsed: dict[str, Any] = json.loads(text)
-    return parsed
+    return read_schema("account")
 
 
 def describe_conversion(
@@ -75,7 +68,7 @@ def describe_conversion(
         content |= _describe_measured(measured, plan, accumulation)
     content["summary"] = _describe_headline(headline)
     return _account(
-        "convert", content, machine, summary.notes, () if measured is None else _notes(measured)
+        "convert", content, machine, summary.notes, () if measured is None else measured.all_notes
     )
 
 
@@ -95,7 +88,7 @@ def describe_tuning(
     content = _describe_decisions(source, result, plan, summary, settings)
     content |= _describe_measured(measured, plan, accumulation)
     content["summary"] = _describe_headline(headline)
-    return _account("tune", content, machine, summary.notes, _notes(measured))
+    return _account("tune", content, machine, summary.notes, measured.all_notes)
 
 
 def describe_comparison(
@@ -116,10 +109,8 @@ def describe_comparison(
     model's own metadata.
     """
     if formats is None:
-        formats = {d.ulp_format for d in (*comparison.outputs, *comparison.layers)} - {
-            DType.FLOAT32,
-            DType.FLOAT64,
-        }
+        values = (*comparison.outputs, *comparison.layers)
+        formats = {value.ulp_format for value in values} - _HIGH_FLOATS
     content: Document = {
         "summary": _describe_headline(headline),
         "models": [
@@ -127,8 +118,8 @@ def describe_comparison(
             sections.describe_model("candidate", model),
         ],
         "settings": dict(settings),
-        "decisions": [describe_node(node) for node in decided],
-        "data": sections.describe_data(comparison.data),
+        "decisions": encode(tuple(decided)),
+        "data": encode(comparison.data),
         "errors": sections.describe_errors(comparison, formats, accumulation),
     }
     return _account("compare", content, machine, comparison.notes)
@@ -141,7 +132,7 @@ def describe_ranges(
     content: Document = {
         "models": [sections.describe_model("model", model)],
         "settings": dict(settings),
-        "data": sections.describe_data(ranges.data),
+        "data": encode(ranges.data),
         "ranges": sections.describe_value_ranges(ranges),
     }
     return _account("ranges", content, machine)
@@ -159,8 +150,8 @@ def describe_sensitivity(
     content: Document = {
         "models": [sections.describe_model("model", model)],
         "settings": dict(settings),
-        "data": sections.describe_data(sensitivity.data),
-        "sensitivity": sections.describe_units(sensitivity),
+        "data": encode(sensitivity.data),
+        "sensitivity": encode(sensitivity),
     }
     return _account("sensitivity", content, machine, notes)
 
@@ -183,8 +174,12 @@ def with_graph(
     suggestions = [{"command": command, "why": why} for command, why in steps]
     return {
         **account,
-        "graph": describe_graph(outline),
-        "plans": describe_plans(outline),
+        "graph": {
+            "groups": encode(outline.groups),
+            "nodes": encode(outline.nodes),
+            "values": encode(outline.values),
+        },
+        "plans": encode(outline.plans),
         "next": suggestions,
     }
 
@@ -245,38 +240,30 @@ def _describe_decisions(
             "casts": summary.casts,
             "stayed_high": _stayed_high(plan),
         },
-        "decisions": [describe_node(node) for node in plan.nodes],
+        "decisions": encode(plan.nodes),
     }
 
 
 def _describe_measured(
     measured: "Measured", plan: Plan, accumulation: Accumulation | None
 ) -> Document:
-    """Sections from measurements; those that were not requested are left out."""
-    content: Document = {"data": sections.describe_data(measured.data)}
-    if measured.ranges is not None:
-        content["ranges"] = sections.describe_value_ranges(measured.ranges)
-    if measured.comparison is not None:
-        formats = {dtype for node in plan.nodes for dtype in node.precision} - {
-            DType.FLOAT32,
-            DType.FLOAT64,
-        }
-        content["errors"] = sections.describe_errors(measured.comparison, formats, accumulation)
-    if measured.sensitivity is not None:
-        content["sensitivity"] = sections.describe_units(measured.sensitivity)
-    if measured.costs is not None:
-        content["costs"] = sections.describe_costs(measured.costs)
-    if measured.search is not None:
-        content["search"] = sections.describe_search(measured.search)
-    if measured.timing is not None:
-        content["timing"] = sections.describe_timing(measured.timing)
-    if measured.runtime is not None:
-        content["runtime"] = sections.describe_runtime(measured.runtime)
-    return {**content, "frontier": sections.describe_frontier(measured.frontier)}
-
-
-def _notes(measured: "Measured") -> Iterable[str]:
-    return (*measured.notes, *(() if measured.comparison is None else measured.comparison.notes))
+    """Sections from measurements; those that were not requested are null."""
+    ranges, comparison, runtime = measured.ranges, measured.comparison, measured.runtime
+    errors = None
+    if comparison is not None:
+        formats = {dtype for node in plan.nodes for dtype in node.precision} - _HIGH_FLOATS
+        errors = sections.describe_errors(comparison, formats, accumulation)
+    return {
+        "data": encode(measured.data),
+        "ranges": None if ranges is None else sections.describe_value_ranges(ranges),
+        "errors": errors,
+        "sensitivity": encode(measured.sensitivity),
+        "frontier": encode(measured.frontier),
+        "costs": encode(measured.costs),
+        "search": encode(measured.search),
+        "timing": encode(measured.timing),
+        "runtime": None if runtime is None else sections.describe_runtime(runtime),
+    }
 
 
 def _describe_headline(headline: Headline | None) -> Document | None:
@@ -285,28 +272,14 @@ def _describe_headline(headline: Headline | None) -> Document | None:
 
 def describe_chain(model: str, chain: Iterable[PlannedNode], unit: object = None) -> Document:
     """The causes of a node's precision, from the node to the origin, and the node's fused unit."""
-    content = {"model": model, "chain": [describe_node(node) for node in chain]}
-    return document("explanation", {**content, "unit": spell(unit)})
+    content = {"model": model, "chain": encode(tuple(chain))}
+    return document("explanation", {**content, "unit": encode(unit)})
 
 
 def describe_meant(model: str, word: str, known: str, nodes: Iterable[PlannedNode]) -> Document:
     """Precision and reason of each node that a word refers to; `known` is the kind of name."""
-    rows = [describe_node(node) for node in nodes]
+    rows = encode(tuple(nodes))
     return document("explanation", {"model": model, "asked": word, "known": known, "nodes": rows})
-
-
-def describe_node(node: PlannedNode) -> Document:
-    """One line of a plan as JSON data."""
-    return {
-        "name": node.name,
-        "op": node.op,
-        "kind": node.kind,
-        "precision": {name: str(dtype) for name, dtype in node.precision._asdict().items()},
-        "category": None if node.category is None else node.category.value,
-        "rule": node.rule,
-        "because": node.because,
-        "cause": node.cause,
-    }
 
 
 def _stayed_high(plan: Plan) -> list[Document]:
@@ -319,20 +292,3 @@ def _stayed_high(plan: Plan) -> list[Document]:
         }
         for g in group_high_nodes(plan)
     ]
-
-
-def spell(value: object) -> object:
-    """A table row as JSON data: enums become values, sets sorted lists, infinities strings."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else sections.number(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: spell(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, frozenset):
-        return sorted((spell(item) for item in value), key=str)
-    if isinstance(value, tuple):
-        return [spell(item) for item in value]
-    if isinstance(value, Mapping):
-        return {str(key): spell(item) for key, item in value.items()}
-    if callable(value):
-        return getattr(value, "__name__", str(value))
-    return getattr(value, "value", value)

@@ -1,16 +1,78 @@
-"""JSON documents in a layout that diffs well: sections on own lines, list entries on one."""
+"""Records as JSON documents, in a layout that diffs well: sections on own lines, entries on one.
 
+JSON has no infinities and no NaN: they are the strings "inf", "-inf" and "nan". Absent values are
+null.
+"""
+
+import dataclasses
+import enum
 import json
+import math
+import os
 from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
 
 Document = dict[str, object]
 _VERSION = 1
 _OPEN_LEVELS = 2  # the document and its sections
+# Named tuples that documents list without the names of their fields.
+_AS_LISTS = frozenset({"NamedNode", "Storage"})
 
 
 def document(what: str, content: Mapping[str, object]) -> Document:
     """A document with the field "format" first: its kind and version."""
     return {"format": f"mezzo-{what}/{_VERSION}", **content}
+
+
+def read_schema(what: str) -> dict[str, Any]:
+    """The JSON Schema (2020-12) of a kind of documents, which describes every field."""
+    text = files(__package__).joinpath(f"{what}.schema.json").read_text(encoding="utf-8")
+    schema: dict[str, Any] = json.loads(text)
+    return schema
+
+
+def number(value: float) -> float | str:
+    """A number with nine significant digits, enough for any FP32 number; integers exactly."""
+    converted = float(value)
+    if math.isnan(converted):
+        return "nan"
+    if math.isinf(converted):
+        return "inf" if converted > 0 else "-inf"
+    return converted if converted.is_integer() else float(f"{converted:.9g}")
+
+
+def encode_fields(record: object) -> Document:
+    """The fields of a dataclass or a named tuple, in order, as JSON data."""
+    names = getattr(record, "_fields", None) or [
+        field.name
+        for field in dataclasses.fields(record)  # type: ignore[arg-type]  # raises for others
+    ]
+    return {name: encode(getattr(record, name)) for name in names}
+
+
+def encode(value: object) -> object:
+    """Any record as JSON data: enums become their values, sets sorted lists, functions names."""
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float):
+        return number(value)
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, tuple | list):
+        is_record = hasattr(value, "_fields") and type(value).__name__ not in _AS_LISTS
+        return encode_fields(value) if is_record else [encode(item) for item in value]
+    if dataclasses.is_dataclass(value):
+        return encode_fields(value)
+    if isinstance(value, Mapping):
+        return {str(name): encode(item) for name, item in value.items()}
+    if isinstance(value, frozenset):
+        return sorted(map(encode, value), key=str)
+    if callable(value):
+        return getattr(value, "__name__", str(value))
+    return encode(value.item())  # type: ignore[attr-defined]  # a NumPy scalar
 
 
 def to_json(document: Mapping[str, object]) -> str:

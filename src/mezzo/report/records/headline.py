@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from mezzo.common.sizes import format_size
-from mezzo.report.records.documents import Document
+from mezzo.report.records.documents import Document, encode
 from mezzo.tables.target import Gain
 
 if TYPE_CHECKING:
@@ -85,7 +85,6 @@ class Headline:
 
 def describe_headline(headline: Headline) -> Document:
     """A headline as JSON data, the "summary" of a document."""
-    step = headline.step
     return {
         "title": headline.title,
         "standing": headline.standing.value,
@@ -93,7 +92,7 @@ def describe_headline(headline: Headline) -> Document:
         "risk": headline.risk,
         "gains": list(headline.gains),
         "is_faster": headline.is_faster,
-        "next": None if step is None else {"command": step.command, "why": step.why},
+        "next": encode(headline.step),
     }
 
 

@@ -10,7 +10,7 @@ from mezzo.contracts.plans import Plan
 from mezzo.formats.dtypes import LOW_DTYPES
 from mezzo.formats.format_words import words_of
 from mezzo.report.layout.names import clean
-from mezzo.report.layout.numbers import spell_count
+from mezzo.report.layout.numbers import round_up, spell_count
 from mezzo.report.records.float_products import tell_float_products
 from mezzo.report.records.groups import (
     choose_example,
@@ -410,11 +410,7 @@ def _allow_more(measured: "Measured") -> Aim | None:
         or (comparison.metric is not None and not bounds_errors(comparison))
     ):
         return None
-    errors = [
-        point.predicted_error if point.error is None else point.error
-        for point in measured.frontier
-        if point.low_nodes
-    ]
+    errors = [point.best_error for point in measured.frontier if point.low_nodes]
     smallest = min((error for error in errors if 0 < error < math.inf), default=None)
     return (
         None
@@ -431,11 +427,8 @@ def _loosen(comparison: "Comparison", plan: Plan) -> Aim:
 
 
 def _round(error: float) -> str:
-    """Two digits, rounded up, so that the printed bound suffices."""
-    if not 0 < error < math.inf:
-        return "1e-3"
-    power = math.floor(math.log10(error)) - 1
-    return f"{math.ceil(error / 10.0**power) * 10.0**power:.2g}"
+    """A bound to ask for."""
+    return round_up(error) if 0 < error < math.inf else "1e-3"
 
 
 def find_told(folder: "Folder") -> "File":

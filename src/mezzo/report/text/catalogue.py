@@ -13,6 +13,7 @@ from mezzo.plugins.discovery import version_word
 from mezzo.plugins.entries import Origin
 from mezzo.report.layout.layout import Layout, blank, heading, indented
 from mezzo.report.layout.names import clean, join_some
+from mezzo.report.layout.numbers import spell_count
 from mezzo.tables.facts import OpFacts
 from mezzo.tables.policy import Policy, Rule
 from mezzo.tables.quantized_kernels import Bias, Operand, QuantizedKernel
@@ -268,13 +269,9 @@ def _spell_listing(listing: KernelListing) -> str:
 
 def _spell_versions(versions: tuple[int, int]) -> str:
     first, last = versions
-    return (
-        f"from {first}"
-        if last == EVERY_VERSION[1]
-        else str(first)
-        if first == last
-        else f"{first}-{last}"
-    )
+    if last == EVERY_VERSION[1]:
+        return f"from {first}"
+    return str(first) if first == last else f"{first}-{last}"
 
 
 def _cite(source: str, since: str) -> str:
@@ -298,7 +295,7 @@ def report_operators(
             table.add_row(
                 Text(row.op, style="cyan"), row.cost.value, risks, ", ".join(_traits(row))
             )
-        count = f"{len(members)} operator{'s' if len(members) != 1 else ''}"
+        count = spell_count(len(members), "operator")
         lines += [heading(f"{dialect} ({count})"), table, blank()]
     if len(rows) <= _DETAILED:
         for dialect, row in rows:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from mezzo.contracts.plans import PlannedNode
 from mezzo.formats.dtypes import LOW_DTYPES, DType
-from mezzo.report.layout.layout import blank, dtype_style, heading, indented
+from mezzo.report.layout.layout import blank, dtype_style, indented, section
 from mezzo.report.layout.names import clean, join_or, join_some
 from mezzo.report.records.suggestions import Asked
 from mezzo.tables.policy import Category
@@ -59,7 +59,7 @@ def report_chain(
         indented(_spell_rule(node, lows), style="dim"),
     ]
     if len(chain) > 1:
-        lines += [blank(), heading("how it came about")]
+        lines += section("how it came about")
         for position, (step, previous) in enumerate(zip(chain, (None, *chain), strict=False), 1):
             lines += _step(position, step, previous)
     if root.cause is not None:

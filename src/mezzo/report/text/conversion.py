@@ -13,7 +13,15 @@ from mezzo.contracts.options.request import usual_settings
 from mezzo.contracts.plans import Plan, Quantize
 from mezzo.numerics.ranges.protection import DATA_RULES
 from mezzo.plugins.discovery import version_word
-from mezzo.report.layout.layout import Command, Layout, blank, heading, indented, report_unknown
+from mezzo.report.layout.layout import (
+    Command,
+    Layout,
+    blank,
+    heading,
+    indented,
+    report_unknown,
+    section,
+)
 from mezzo.report.layout.names import clean, join_or, join_some, spell_precision
 from mezzo.report.layout.numbers import spell_count, spell_data
 from mezzo.report.records.account import SummaryLike
@@ -49,14 +57,11 @@ def report_conversion(
     title = heading(f"{clean(source)} -> {clean(result)}")
     parts = [title, settings_line(plan), blank(), report_counts(layout, plan, summary)]
     parts += report_high_nodes(layout, plan)
-    notes = list(summary.notes)
+    notes = summary.notes
     if measured is not None:
         parts += _report_measured(layout, plan, measured)
-        notes += [
-            *measured.notes,
-            *(() if measured.comparison is None else measured.comparison.notes),
-        ]
-    return parts + report_notes(tuple(dict.fromkeys(notes)))
+        notes = (*notes, *measured.all_notes)
+    return parts + report_notes(notes)
 
 
 def report_counts(layout: Layout, plan: Plan, summary: SummaryLike) -> RenderableType:
@@ -103,19 +108,16 @@ def _report_measured(layout: Layout, plan: Plan, measured: "Measured") -> list[R
                 else f"cannot tell what {lows} can hold"
             )
         measured_values = f" in {spell_count(values, 'value')}" if values else ""
-        parts += [
-            blank(),
-            heading("what the data showed"),
-            indented(clean(spell_data(measured.data)), style="dim"),
-        ]
+        data = indented(clean(spell_data(measured.data)), style="dim")
+        parts += section("what the data showed", data)
         parts += [indented(f"the data {summary}{measured_values if not nodes else ''}")]
         parts += report_unknown(unknown)
     if measured.comparison is not None:
-        outputs = report_outputs(layout, measured.comparison)
-        parts += [blank(), heading("the check")]
+        parts += section("the check")
         if measured.comparison.data != measured.data:
             parts += [indented(clean(spell_data(measured.comparison.data)), style="dim")]
-        parts += [*report_verdict(measured.comparison), blank(), *outputs]
+        parts += [*report_verdict(measured.comparison), blank()]
+        parts += report_outputs(layout, measured.comparison)
     return parts
 
 
@@ -146,14 +148,14 @@ def report_nodes(layout: Layout, plan: Plan) -> list[RenderableType]:
         table.add_row(
             clean(node.name), clean(op), spell_precision(node.precision), clean(node.rule)
         )
-    return [blank(), heading("every node"), table]
+    return section("every node", table)
 
 
 def report_next_steps(
     steps: Sequence[tuple[str, str]], title: str = "try next"
 ) -> list[RenderableType]:
     """Suggested commands with their effects; commands are never wrapped, for copying."""
-    lines: list[RenderableType] = [blank(), heading(title)]
+    lines = section(title)
     for command, effect in steps:
         lines.append(Command(command))
         lines.append(indented(effect, style="dim", depth=6))
@@ -162,7 +164,7 @@ def report_next_steps(
 
 def report_aside(line: str, title: str) -> list[RenderableType]:
     """Advice that is not a command."""
-    return [blank(), heading(title), indented(line)]
+    return section(title, indented(line))
 
 
 def _format_version(version: int | None) -> str:
@@ -201,7 +203,7 @@ def report_high_nodes(layout: Layout, plan: Plan) -> list[RenderableType]:
         table.add_row(
             Text(clean(group.rule), style="cyan"), str(len(group.nodes)), _explain_group(group)
         )
-    return [blank(), heading(f"{count} of {total} nodes {verb} in {plan.high}"), table]
+    return section(f"{count} of {total} nodes {verb} in {plan.high}", table)
 
 
 def _explain_group(group: HighNodeGroup) -> Stack:

@@ -9,8 +9,9 @@ from rich.text import Text
 from mezzo.common.machine import Machine, is_cpu_feature
 from mezzo.common.sizes import format_size
 from mezzo.formats.dtypes import LOW_DTYPES
-from mezzo.report.layout.layout import Layout, blank, heading, indented
+from mezzo.report.layout.layout import Layout, blank, heading, indented, section
 from mezzo.report.layout.names import clean
+from mezzo.report.layout.numbers import spell_count
 from mezzo.report.records.documents import Document, document
 from mezzo.tables.target import Gain, Target
 
@@ -28,17 +29,10 @@ def report_diagnosis(
         heading(f"mezzo {version}, {diagnosis.python}"),
         indented(clean(diagnosis.executable)),
         *map(indented, _spell_machine(diagnosis)),
-        blank(),
-        heading("what mezzo stands on"),
-        _tabulate_packages(layout, diagnosis.base),
-        blank(),
-        heading("what it can use"),
-        _tabulate_packages(layout, diagnosis.optional),
-        blank(),
-        heading("what can be checked here"),
-        _tabulate_checks(layout, diagnosis.checks),
-        blank(),
-        heading("speed on this CPU"),
+        *section("what mezzo stands on", _tabulate_packages(layout, diagnosis.base)),
+        *section("what it can use", _tabulate_packages(layout, diagnosis.optional)),
+        *section("what can be checked here", _tabulate_checks(layout, diagnosis.checks)),
+        *section("speed on this CPU"),
     ]
     for name, target in targets.items():
         gains = ((dtype, target.gain(dtype)) for dtype in LOW_DTYPES.values())
@@ -97,7 +91,6 @@ def describe_diagnosis(version: str, diagnosis: "Diagnosis") -> Document:
 
 def _spell_machine(diagnosis: "Diagnosis") -> list[str]:
     machine = diagnosis.machine
-    cores = f"{diagnosis.cores} core{'' if diagnosis.cores == 1 else 's'}"
     memory = "memory unknown"
     if diagnosis.memory_bytes is not None:
         total, free = map(format_size, diagnosis.memory_bytes)
@@ -107,7 +100,7 @@ def _spell_machine(diagnosis: "Diagnosis") -> list[str]:
         features = " ".join(machine.features) or "none that matter here"
     return [
         clean(diagnosis.system),
-        f"{machine.architecture}, {cores}, {memory}",
+        f"{machine.architecture}, {spell_count(diagnosis.cores, 'core')}, {memory}",
         f"CPU features: {features}",
         *(f"GPU: {clean(gpu)}" for gpu in diagnosis.gpus),
     ]

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from mezzo.contracts.plans import PlannedNode
 from mezzo.ir.nodes import SourceLine
-from mezzo.report.layout.layout import blank, heading, indented
+from mezzo.report.layout.layout import heading, indented, section
 from mezzo.report.layout.names import clean, shorten, spell_precision
 from mezzo.report.layout.numbers import spell_count
 from mezzo.report.notebook.fragments import fragment
@@ -66,7 +66,7 @@ def report_explained(word: str, nodes: Sequence[Explained], width: int) -> list[
                 f" {spell_line(entry.line)}"
             )
             parts.append(Text(f"  {cells}".rstrip()))
-    return [*parts, blank(), heading("rules"), *(indented(line) for line in _rules(nodes))]
+    return [*parts, *section("rules", *map(indented, _rules(nodes)))]
 
 
 def draw_explained(word: str, nodes: Sequence[Explained]) -> str:

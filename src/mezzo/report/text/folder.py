@@ -1,9 +1,7 @@
 """Account and report of a converted folder."""
 
-import json
 from collections.abc import Iterable
 from dataclasses import replace
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import RenderableType
@@ -11,11 +9,12 @@ from rich.console import RenderableType
 from mezzo.common.sizes import format_size
 from mezzo.contracts.plans import Plan
 from mezzo.formats.dtypes import DType
-from mezzo.report.layout.layout import Layout, blank, heading, indented
+from mezzo.report.layout.layout import Layout, blank, heading, indented, section
 from mezzo.report.layout.names import clean, join_some
 from mezzo.report.layout.numbers import spell_count
-from mezzo.report.records.account import Document, SummaryLike, describe_conversion, document
+from mezzo.report.records.account import SummaryLike, describe_conversion
 from mezzo.report.records.account import schema as account_schema
+from mezzo.report.records.documents import Document, document, read_schema
 from mezzo.report.records.groups import count_precisions
 from mezzo.report.records.headline import Headline, describe_headline
 from mezzo.report.text.conversion import settings_line
@@ -93,8 +92,7 @@ class Folder(Protocol):
 
 def folder_schema() -> dict[str, Any]:
     """The JSON Schema (2020-12) of a folder's account, with that of accounts inside."""
-    text = files("mezzo.report.records").joinpath("folder.schema.json").read_text(encoding="utf-8")
-    schema: dict[str, Any] = json.loads(text)
+    schema = read_schema("folder")
     schema["$defs"]["account"] = {**account_schema(), "$id": "account.schema.json"}
     return schema
 
@@ -166,7 +164,8 @@ def report_folder(layout: Layout, source: str, result: str, folder: Folder) -> l
         table.add_row(clean(file.result), *nodes, str(summary.casts), sizes)
     parts: list[RenderableType] = [
         heading(f"{clean(source)} -> {clean(result)}"),
-        _settings(folder, plan),
+        # The settings as given: those of single files would list every port's type.
+        settings_line(replace(plan, settings=folder.settings)),
         blank(),
         table,
     ]
@@ -174,20 +173,12 @@ def report_folder(layout: Layout, source: str, result: str, folder: Folder) -> l
     parts += _report_checks(all_files)
     for title, rows in (("not converted", folder.skipped), ("left out", folder.left_out)):
         if rows:
-            parts += [
-                blank(),
-                heading(title),
-                *(indented(f"{clean(name)}: {clean(why)}") for name, why in rows),
-            ]
+            lines = [indented(f"{clean(name)}: {clean(why)}") for name, why in rows]
+            parts += section(title, *lines)
     if folder.copied:
         parts += [blank(), indented(f"copied: {join_some(folder.copied, _SHOWN)}")]
     notes = [*folder.notes, *(note for file in all_files for note in file.converted.summary.notes)]
-    return parts + report_notes(tuple(dict.fromkeys(notes)))
-
-
-def _settings(folder: Folder, plan: Plan) -> RenderableType:
-    """The settings as given; those of single files would list every port's type."""
-    return settings_line(replace(plan, settings=folder.settings))
+    return parts + report_notes(notes)
 
 
 def _report_ties(folder: Folder) -> list[RenderableType]:
@@ -196,17 +187,15 @@ def _report_ties(folder: Folder) -> list[RenderableType]:
         by_dtype.setdefault(typed_tie.dtype, []).append(typed_tie.tie.name)
     if not by_dtype:
         return []
-    lines = [
-        indented(
-            f"{dtype}: {join_some(names, _SHOWN)}, in every file that makes or reads {_it(names)}"
+    parts = section("what one file hands to another")
+    for dtype, names in by_dtype.items():
+        which = "it" if len(names) == 1 else "them"
+        parts.append(
+            indented(
+                f"{dtype}: {join_some(names, _SHOWN)}, in every file that makes or reads {which}"
+            )
         )
-        for dtype, names in by_dtype.items()
-    ]
-    return [blank(), heading("what one file hands to another"), *lines]
-
-
-def _it(names: list[str]) -> str:
-    return "it" if len(names) == 1 else "them"
+    return parts
 
 
 def _report_checks(all_files: tuple[File, ...]) -> list[RenderableType]:
@@ -221,4 +210,4 @@ def _report_checks(all_files: tuple[File, ...]) -> list[RenderableType]:
             lines.append(
                 indented(f"{clean(file.result)}: {word} on {samples}; {clean(verdict.because)}")
             )
-    return [blank(), heading("the check"), *lines] if lines else []
+    return section("the check", *lines) if lines else []

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from mezzo.common.sizes import format_size
-from mezzo.report.layout.layout import Layout, blank, heading, indented
+from mezzo.report.layout.layout import Layout, blank, heading, indented, section
 from mezzo.report.layout.names import clean, join_some
 from mezzo.report.layout.numbers import spell_count
 
@@ -97,10 +97,10 @@ def report_partition(layout: Layout, model: str, split: PartitionLike) -> list[R
         )
         return [*parts, blank(), indented(why)]
     if split.units:
-        parts += [blank(), heading("units by pattern"), _patterns(layout, split.units)]
-        parts += [blank(), heading("the largest"), _units(layout, _largest(split.units))]
+        parts += section("units by pattern", _patterns(layout, split.units))
+        parts += section("the largest", _units(layout, _largest(split.units)))
     if split.alone:
-        parts += [blank(), heading("alone"), indented(_spell_ops(split.alone, _ALONE_SHOWN))]
+        parts += section("alone", indented(_spell_ops(split.alone, _ALONE_SHOWN)))
     return parts
 
 
@@ -117,7 +117,7 @@ def report_nodes(layout: Layout, split: PartitionLike) -> list[RenderableType]:
     for nodes, status in ((split.alone, "alone"), (split.folded, "folded")):
         for node in nodes:
             table.add_row("", status, clean(node.op), layout.spell_name(node.name))
-    return [blank(), heading("every operator"), table]
+    return section("every operator", table)
 
 
 def report_extracted(part: ExtractedLike, what: str) -> list[RenderableType]:

@@ -12,7 +12,7 @@ from mezzo.common.sizes import format_size
 from mezzo.contracts.plans import Plan
 from mezzo.formats.dtypes import DType
 from mezzo.ir.nodes import NOMINAL_DIM
-from mezzo.report.layout.layout import Command, Layout, blank, dtype_style, heading, indented
+from mezzo.report.layout.layout import Command, Layout, dtype_style, indented, section
 from mezzo.report.layout.names import clean
 from mezzo.report.layout.numbers import spell_count
 from mezzo.report.views.picture import Island, Picture, Share
@@ -91,8 +91,8 @@ def report_picture(layout: Layout, picture: Picture) -> list[RenderableType]:
             table.add_row(
                 name, Bar(parts, is_plain, picture.levels), *(spell(amount) for _, amount in parts)
             )
-    lines: list[RenderableType] = [blank(), heading("what runs in which precision"), table]
-    return [*lines, *(indented(line, style="dim") for line in _caveats(picture))]
+    caveats = [indented(line, style="dim") for line in _caveats(picture)]
+    return section("what runs in which precision", table, *caveats)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +164,7 @@ def report_islands(
     total, kinds = sum(island.alike for island in picture.islands), len(picture.islands)
     order = ", the largest first" if total > 1 else ""
     more = f", {len(islands)} kinds of {kinds}" if kinds > len(islands) else ""
-    parts: list[RenderableType] = [
-        blank(),
-        heading(f"{spell_count(total, f'{high} island')}{order}{more}"),
-    ]
+    parts = section(f"{spell_count(total, f'{high} island')}{order}{more}")
     for island, (command, effect) in zip(islands, remedies, strict=True):
         parts.append(indented(_spell_island(layout, island), style="bold"))
         parts.append(indented(f"{clean(island.rule)}: {clean(island.because)}", depth=6))

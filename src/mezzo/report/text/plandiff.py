@@ -7,21 +7,20 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from mezzo.contracts.plans import Plan, PlannedNode
-from mezzo.report.layout.layout import Layout, blank, dtype_style, heading, indented
-from mezzo.report.layout.names import clean, spell_precision
+from mezzo.report.layout.layout import Layout, blank, dtype_style, heading, indented, section
+from mezzo.report.layout.names import clean, join_some, spell_precision
 from mezzo.report.layout.numbers import spell_count
-from mezzo.report.records.account import Document, describe_node, document
+from mezzo.report.records.documents import Document, document, encode_fields
 from mezzo.report.records.groups import count_precisions
 from mezzo.report.views.plandiff import (
-    CastsDifference,
     Change,
-    NamedCast,
     NodeDifference,
     PlanDifference,
     SettingDifference,
 )
 
 _NONE = "-"
+_NAMES_SHOWN = 2
 
 
 def report_difference(
@@ -41,7 +40,7 @@ def report_difference(
         return parts[:-1]
     parts.append(_counts(layout, plans, found))
     if found.settings:
-        parts += [blank(), heading("settings"), _settings_table(layout, found.settings)]
+        parts += section("settings", _settings_table(layout, found.settings))
     parts += _report_precisions(layout, found.nodes, limit)
     parts += _report_reasons(layout, found.nodes, limit)
     for change, title in ((Change.ONLY_FIRST, names[0]), (Change.ONLY_SECOND, names[1])):
@@ -50,11 +49,8 @@ def report_difference(
             f"{spell_count(len(unmatched), 'node')} only in {clean(title)}", unmatched, limit
         )
     if found.limits:
-        parts += [
-            blank(),
-            heading("constants stored within bounds"),
-            _settings_table(layout, found.limits),
-        ]
+        limits = _settings_table(layout, found.limits)
+        parts += section("constants stored within bounds", limits)
     if found.casts is not None:
         for title, casts in zip(
             names, (found.casts.only_first, found.casts.only_second), strict=True
@@ -127,7 +123,7 @@ def _report_precisions(
             _decision(node.second),
         )
     title = f"{spell_count(len(changed), 'node')} in another precision"
-    return [blank(), heading(title), table, *_rest(len(changed), limit)]
+    return section(title, table, *_rest(len(changed), limit))
 
 
 def _decision(node: PlannedNode) -> Text:
@@ -151,20 +147,21 @@ def _report_reasons(
     )
     order = sorted(by_rules.items(), key=lambda item: (-len(item[1]), item[0]))
     for (first, second), names in order[:limit]:
-        table.add_row(clean(first), clean(second), str(len(names)), Text(_some(names), style="dim"))
+        table.add_row(
+            clean(first),
+            clean(second),
+            str(len(names)),
+            Text(join_some(names, _NAMES_SHOWN), style="dim"),
+        )
     title = f"{spell_count(len(changed), 'node')} for another reason"
-    return [blank(), heading(title), table, *_rest(len(order), limit)]
+    return section(title, table, *_rest(len(order), limit))
 
 
 def _report_names(title: str, names: Sequence[str], limit: int) -> list[RenderableType]:
     if not names:
         return []
-    return [
-        blank(),
-        heading(title),
-        *(indented(clean(name)) for name in names[:limit]),
-        *_rest(len(names), limit),
-    ]
+    lines = [indented(clean(name)) for name in names[:limit]]
+    return section(title, *lines, *_rest(len(names), limit))
 
 
 def _rest(count: int, limit: int) -> list[RenderableType]:
@@ -175,47 +172,7 @@ def _rest(count: int, limit: int) -> list[RenderableType]:
     )
 
 
-def _some(names: Sequence[str]) -> str:
-    text = ", ".join(clean(name) for name in names[:2])
-    return text if len(names) <= 2 else f"{text} and {len(names) - 2} more"
-
-
 def describe_difference(names: tuple[str, str], found: PlanDifference) -> Document:
     """The difference as JSON data."""
-    return document(
-        "plan-diff",
-        {
-            "plans": list(names),
-            "is_same": found.is_same,
-            "is_same_model": found.is_same_model,
-            "settings": [_describe_setting(setting) for setting in found.settings],
-            "nodes": [
-                {
-                    "name": node.name,
-                    "change": node.change.value,
-                    "first": None if node.first is None else describe_node(node.first),
-                    "second": None if node.second is None else describe_node(node.second),
-                }
-                for node in found.nodes
-            ],
-            "limits": [_describe_setting(limit) for limit in found.limits],
-            "casts": None if found.casts is None else _describe_casts(found.casts),
-        },
-    )
-
-
-def _describe_setting(setting: SettingDifference) -> Document:
-    return {"name": setting.name, "first": setting.first, "second": setting.second}
-
-
-def _describe_casts(casts: CastsDifference) -> Document:
-    return {
-        "first": casts.first,
-        "second": casts.second,
-        "only_first": _describe_named(casts.only_first),
-        "only_second": _describe_named(casts.only_second),
-    }
-
-
-def _describe_named(casts: Sequence[NamedCast]) -> list[Document]:
-    return [{"value": value, "to": str(dtype)} for value, dtype in casts]
+    content = {"plans": list(names), "is_same": found.is_same, **encode_fields(found)}
+    return document("plan-diff", content)

@@ -3,6 +3,7 @@
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from mezzo.contracts.plans import Plan, PlannedNode
 from mezzo.formats.dtypes import DType
@@ -38,8 +39,14 @@ class SettingDifference:
     second: str | None
 
 
-# A cast of a plan: the value's name and the target dtype.
-NamedCast = tuple[str, DType]
+class NamedCast(NamedTuple):
+    """A cast of a plan: the value's name and the target dtype."""
+
+    value: str
+    to: DType
+
+
+_Casts = Iterable[tuple[str, DType]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +80,7 @@ class PlanDifference:
 
 
 def compare_plans(
-    first: Plan, second: Plan, casts: tuple[Iterable[NamedCast], Iterable[NamedCast]] | None = None
+    first: Plan, second: Plan, casts: tuple[_Casts, _Casts] | None = None
 ) -> PlanDifference:
     """The differences between two plans. `casts` are each plan's, as plans do not list them."""
     return PlanDifference(
@@ -130,8 +137,9 @@ def _node_differences(first: Plan, second: Plan) -> tuple[NodeDifference, ...]:
     return tuple(differences)
 
 
-def _casts_difference(first: Iterable[NamedCast], second: Iterable[NamedCast]) -> CastsDifference:
-    before, after = dict.fromkeys(first), dict.fromkeys(second)
+def _casts_difference(first: _Casts, second: _Casts) -> CastsDifference:
+    before = dict.fromkeys(NamedCast(*cast) for cast in first)
+    after = dict.fromkeys(NamedCast(*cast) for cast in second)
     return CastsDifference(
         len(before),
         len(after),

@@ -15,7 +15,7 @@ from mezzo.contracts.timings import LayerTime, Loading, Stopwatch
 from mezzo.conversion.results import Progress, lab_of
 from mezzo.evaluate.runtime_answers import Reference, compare_on_runtime, feeds_of_sizes
 from mezzo.numerics.data.datasets import Batch
-from mezzo.numerics.measures import Comparison, DataSource
+from mezzo.numerics.measures import Comparison, DataSource, Load
 from mezzo.numerics.statistics.speeds import judge_speed, speed, spread_of
 from mezzo.numerics.timings import FileTimes, Timings
 from mezzo.tables.target import Target
@@ -78,10 +78,11 @@ def time_side_by_side(
             rows = [
                 _with_layers(row, watch, progress) for row, watch in zip(rows, watches, strict=True)
             ]
+    load = None if before is None or after is None else Load(before, after)
     return Timings(
         target=target.name, runtime=runtime, machine=find_machine(), cores=count_cores(),
         threads=loading.threads, keeps_types=loading.keeps_types, data=data, batch=batch,
-        pause_s=turning.pause_s, load=None if before is None or after is None else (before, after),
+        pause_s=turning.pause_s, load=load,
         files=tuple(rows), notes=(*notes, *problems),
     )  # fmt: skip
 

@@ -1,8 +1,6 @@
 """Report of a comparison of calibrators, as text and as JSON data: one row per calibrator."""
 
-import json
 from collections.abc import Sequence
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
@@ -10,7 +8,7 @@ from rich.text import Text
 
 from mezzo.common.machine import Machine
 from mezzo.common.sizes import format_size
-from mezzo.numerics.measures import Interval, Ruling
+from mezzo.numerics.measures import Ruling
 from mezzo.report.layout.layout import Layout, blank, heading, indented
 from mezzo.report.layout.names import clean, join_some
 from mezzo.report.layout.numbers import (
@@ -20,8 +18,8 @@ from mezzo.report.layout.numbers import (
     spell_number,
     spell_share,
 )
-from mezzo.report.records.documents import Document, document
-from mezzo.report.records.sections import describe_data, describe_versions, number
+from mezzo.report.records.documents import Document, document, encode, number, read_schema
+from mezzo.report.records.sections import describe_versions
 
 if TYPE_CHECKING:
     from mezzo.numerics.calibrations import Calibrations, CalibratorRow, MetricScore
@@ -34,13 +32,7 @@ _SHORTEST_S = 1e-3
 
 def calibrations_schema() -> dict[str, Any]:
     """The JSON Schema (2020-12) of the document of `quantize-report`."""
-    text = (
-        files("mezzo.report.records")
-        .joinpath("quantize-report.schema.json")
-        .read_text(encoding="utf-8")
-    )
-    schema: dict[str, Any] = json.loads(text)
-    return schema
+    return read_schema("quantize-report")
 
 
 def report_calibrations(layout: Layout, model: str, found: "Calibrations") -> list[RenderableType]:
@@ -114,12 +106,12 @@ def describe_calibrations(model: str, found: "Calibrations", machine: Machine) -
             "model": model,
             "to": found.to,
             "target": found.target,
-            "calibrated": describe_data(found.calibrated),
-            "judged": describe_data(found.judged),
+            "calibrated": encode(found.calibrated),
+            "judged": encode(found.judged),
             "is_unseen": found.is_unseen,
             "collecting_s": number(found.collecting_s),
             "reference": {
-                "scores": {name: number(value) for name, value in found.scores},
+                "scores": encode(dict(found.scores)),
                 "size_bytes": found.size_bytes,
             },
             "calibrators": [_describe_row(row) for row in found.rows],
@@ -188,24 +180,17 @@ def _describe_row(row: "CalibratorRow") -> Document:
             {
                 "name": score.name,
                 "value": number(score.value),
-                "drop": _describe_interval(score.drop),
+                "drop": encode(score.drop),
             }
             for score in row.scores
         ],
         "ruling": verdict.ruling.value,
-        "error": _describe_interval(verdict.error),
+        "error": encode(verdict.error),
         "budget": number(verdict.budget),
         "because": verdict.because,
-        "agreement": None if row.agreement is None else _describe_interval(row.agreement),
+        "agreement": encode(row.agreement),
         "size_bytes": row.size_bytes,
         "quantized": row.quantized,
         "products": row.products,
         "choosing_s": number(row.choosing_s),
     }
-
-
-def _describe_interval(interval: Interval) -> Document:
-    return {
-        "estimate": number(interval.estimate), "low": number(interval.low),
-        "high": number(interval.high), "confidence": interval.confidence,
-    }  # fmt: skip

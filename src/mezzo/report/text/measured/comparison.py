@@ -1,13 +1,13 @@
 """Report of a comparison: verdict, output errors, and the layer where the error begins."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from mezzo.report.layout.layout import Layout, blank, heading, indented, report_unknown
+from mezzo.report.layout.layout import Layout, blank, heading, indented, report_unknown, section
 from mezzo.report.layout.names import clean, join_some
 from mezzo.report.layout.numbers import (
     spell_agreement,
@@ -21,7 +21,6 @@ from mezzo.report.layout.numbers import (
 
 if TYPE_CHECKING:
     from mezzo.numerics.measures import Comparison, Deviation, MetricResult
-    from mezzo.numerics.metrics.figures import Figure
 
 _WORST = 10
 # Words and style of each ruling.
@@ -53,7 +52,7 @@ def report_comparison(
         *_report_metric(comparison.metric),
         *_report_layers(layout, comparison),
     ]
-    return parts + report_notes(comparison.notes)
+    return [*parts, *report_notes(comparison.notes)]
 
 
 def report_verdict(comparison: "Comparison") -> list[RenderableType]:
@@ -139,8 +138,9 @@ def _report_budgets(outputs: "Sequence[Deviation]") -> list[RenderableType]:
         return []
     lines = [f"{join_some(names, _NAMES_SHOWN)}: budget {spell_error(budget)}, {source}"
              for (budget, source), names in by_budget.items()]  # fmt: skip
-    more = [f"and {len(lines) - _WORST} more budgets"] if len(lines) > _WORST else []
-    return [indented(clean(line), style="dim") for line in [*lines[:_WORST], *more]]
+    if len(lines) > _WORST:
+        lines[_WORST:] = [f"and {len(lines) - _WORST} more budgets"]
+    return [indented(clean(line), style="dim") for line in lines]
 
 
 def _report_faults(deviations: "Sequence[Deviation]") -> list[RenderableType]:
@@ -179,29 +179,14 @@ def _report_layers(layout: Layout, comparison: "Comparison") -> list[RenderableT
         if len(worst) < len(layers)
         else "layers"
     )
-    parts: list[RenderableType] = [
-        blank(),
-        heading(f"{title}, the worst first"),
-        table,
-        *_report_faults(worst),
-    ]
+    parts = section(f"{title}, the worst first", table, *_report_faults(worst))
     if begins is not None:
-        before = spell_count(layers.index(begins), "layer")
-        why = (
-            clean(begins.fault)
-            if begins.fault
-            else f"error {spell_error(begins.relative_l2.estimate)}"
-        )
-        sentence = (
-            f"the error begins at {clean(begins.name)}: {why}; the {before} before it keep the"
-            " budget"
-        )
-        parts += [
-            blank(),
-            Text(
-                sentence if before[0] != "0" else f"the error begins at {clean(begins.name)}: {why}"
-            ),
-        ]
+        before = layers.index(begins)
+        why = begins.fault or f"error {spell_error(begins.relative_l2.estimate)}"
+        sentence = f"the error begins at {clean(begins.name)}: {clean(why)}"
+        if before:
+            sentence += f"; the {spell_count(before, 'layer')} before it keep the budget"
+        parts += [blank(), Text(sentence)]
     return parts
 
 
@@ -238,20 +223,16 @@ def _spell_name(layout: Layout, deviation: "Deviation") -> Text:
     )
 
 
-def _titled() -> "tuple[Figure, ...]":
+def _titled_figures() -> dict[str, str]:
+    """Titles by name, of the figures that have a column."""
     from mezzo.numerics.metrics import figures  # late: needs numpy
 
-    return tuple(figure for figure in figures.FIGURES if figure.title is not None)
+    return {figure.name: figure.title for figure in figures.FIGURES if figure.title is not None}
 
 
 def _titles() -> tuple[str, ...]:
     """The columns of a table after the error."""
-    return (
-        "cosine",
-        "SQNR dB",
-        "ulp",
-        *(figure.title for figure in _titled() if figure.title is not None),
-    )
+    return ("cosine", "SQNR dB", "ulp", *_titled_figures().values())
 
 
 def _spell_figures(deviation: "Deviation") -> list[str]:
@@ -259,7 +240,7 @@ def _spell_figures(deviation: "Deviation") -> list[str]:
     if deviation.fault:
         return [_NONE] * (1 + len(_titles()))
     ulps = f"{deviation.largest_ulp:.3g} {deviation.ulp_format}"
-    more = [f"{deviation.figures.get(figure.name, math.nan):.4g}" for figure in _titled()]
+    more = [f"{deviation.figures.get(name, math.nan):.4g}" for name in _titled_figures()]
     return [
         spell_error(deviation.relative_l2.estimate),
         spell_cosine(deviation.cosine),
@@ -269,7 +250,7 @@ def _spell_figures(deviation: "Deviation") -> list[str]:
     ]
 
 
-def report_notes(notes: Sequence[str]) -> list[RenderableType]:
-    """Notes for the reader."""
-    lines = [indented(clean(note)) for note in notes]
-    return [blank(), heading("notes"), *lines] if lines else []
+def report_notes(notes: Iterable[str]) -> list[RenderableType]:
+    """Notes for the reader, each once."""
+    lines = [indented(clean(note)) for note in dict.fromkeys(notes)]
+    return section("notes", *lines) if lines else []

@@ -7,11 +7,11 @@ from rich.text import Text
 
 from mezzo.contracts.timings import LayerTime
 from mezzo.formats.dtypes import DType
-from mezzo.report.layout.layout import Layout, blank, dtype_style, heading, indented
+from mezzo.report.layout.layout import Layout, dtype_style, indented, section
 from mezzo.report.layout.names import clean
 from mezzo.report.layout.numbers import spell_count, spell_share
-from mezzo.report.records.documents import Document
-from mezzo.report.records.sections import number, sort_dtypes
+from mezzo.report.records.documents import Document, encode, number
+from mezzo.report.records.sections import sort_dtypes
 
 Layers = Sequence[LayerTime]
 _UNKNOWN = "not told"
@@ -21,10 +21,6 @@ def report_layers(
     layout: Layout, files: Sequence[tuple[str, Layers]], top: int
 ) -> list[RenderableType]:
     """Layers of several files: shares of types side by side, then each file's layers."""
-    parts: list[RenderableType] = [
-        blank(),
-        heading("share of the time by type, as the runtime tells it"),
-    ]
     dtypes = sort_dtypes(
         layer.dtype for _, layers in files for layer in layers if layer.dtype is not None
     )
@@ -39,11 +35,11 @@ def report_layers(
         table.add_row(
             layout.spell_name(name), *row, _spell(share_of_conversions(layers)), str(len(layers))
         )
-    parts.append(table)
+    parts = section("share of the time by type, as the runtime tells it", table)
     for name, layers in files:
-        parts += [blank(), heading(f"{clean(name)}: {spell_count(len(layers), 'kernel')}, by kind"),
-                  _report_kinds(layout, layers, top), blank(), heading("the longest"),
-                  _report_longest(layout, layers, top)]  # fmt: skip
+        title = f"{clean(name)}: {spell_count(len(layers), 'kernel')}, by kind"
+        parts += section(title, _report_kinds(layout, layers, top))
+        parts += section("the longest", _report_longest(layout, layers, top))
         if len(layers) > top:
             parts.append(
                 indented(
@@ -79,21 +75,11 @@ def describe_layers(layers: Layers) -> Document:
     """Layers as JSON data, in the runtime's order."""
     return {
         "types": [
-            {"dtype": None if dtype is None else str(dtype), "share": number(share)}
+            {"dtype": encode(dtype), "share": number(share)}
             for dtype, share in shares_of(layers).items()
         ],
         "conversions": number(share_of_conversions(layers)),
-        "layers": [
-            {
-                "name": layer.name,
-                "op": layer.op,
-                "dtype": None if layer.dtype is None else str(layer.dtype),
-                "is_conversion": layer.is_conversion,
-                "time_ns": number(layer.time_ns),
-                "calls": number(layer.calls),
-            }
-            for layer in layers
-        ],
+        "layers": encode(layers),
     }
 
 

@@ -8,7 +8,15 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from mezzo.formats.dtypes import FORMATS, DType
-from mezzo.report.layout.layout import Layout, blank, heading, indented, report_unknown
+from mezzo.report.layout.layout import (
+    Layout,
+    blank,
+    heading,
+    indented,
+    report_lines,
+    report_unknown,
+    section,
+)
 from mezzo.report.layout.names import clean
 from mezzo.report.layout.numbers import (
     spell_count,
@@ -46,7 +54,7 @@ def report_ranges(
     near = sorted((v for v in ranges.values if _is_near(v, format)), key=lambda v: v.largest)
     vanishing = sorted(
         (v for v in ranges.values if _vanishes(v, format)),
-        key=lambda v: (_share(v, format).vanishing, _lost(v, format)),
+        key=lambda v: (_share(v, format).vanishing, _share(v, format).below_normal),
     )
     limits = _limits(format)
     top = "" if limits is None else f", up to {spell_number(limits[0])}"
@@ -66,7 +74,7 @@ def report_ranges(
             title = (
                 f"{spell_count(len(values), 'value')} {_agree(description, len(values))}{suffix}"
             )
-            parts += [blank(), heading(title), table(layout, values[:limit], format)]
+            parts += section(title, table(layout, values[:limit], format))
     if ranges.unknown:
         parts += [blank(), *report_unknown(ranges.unknown)]
     elif ranges.values and not (beyond or near or vanishing):
@@ -79,9 +87,9 @@ def report_ranges(
         top_value = max(ranges.values, key=lambda value: value.largest)
         summary = (
             f"the largest magnitude is {spell_number(top_value.largest)}, of"
-            f" {clean(top_value.value)}"
+            f" {clean(top_value.value)} in {clean(top_value.largest_at)}"
         )
-        parts.append(indented(f"{summary} in {clean(top_value.largest_at)}", style="dim"))
+        parts.append(indented(summary, style="dim"))
     return [*parts, *_report_odd(ranges.values, limit), *_report_skipped(ranges.skipped, limit)]
 
 
@@ -134,34 +142,23 @@ def _report_odd(values: "Sequence[ValueRange]", limit: int) -> list[RenderableTy
     not_finite = [value for value in values if value.has_nan or value.has_infinity]
     if not not_finite:
         return []
-    parts: list[RenderableType] = [
-        blank(),
-        heading(f"{spell_count(len(not_finite), 'value')} not finite before any rounding"),
-    ]
-    for value in not_finite[:limit]:
-        kinds = " and ".join(["NaN"] * value.has_nan + ["infinities"] * value.has_infinity)
-        parts.append(indented(f"{clean(value.value)} ({_maker(value)}): {kinds}"))
-    return parts + (
-        [indented(f"and {len(not_finite) - limit} more")] if len(not_finite) > limit else []
-    )
+    title = f"{spell_count(len(not_finite), 'value')} not finite before any rounding"
+    lines = [f"{value.value} ({_maker(value)}): {_spell_odd(value)}" for value in not_finite]
+    return section(title, *report_lines(lines, limit))
+
+
+def _spell_odd(value: "ValueRange") -> str:
+    return " and ".join(["NaN"] * value.has_nan + ["infinities"] * value.has_infinity)
 
 
 def _report_skipped(skipped: Sequence[str], limit: int) -> list[RenderableType]:
-    if not skipped:
-        return []
-    lines = [indented(clean(line)) for line in skipped[:limit]]
-    more = [indented(f"and {len(skipped) - limit} more")] if len(skipped) > limit else []
-    return [blank(), heading("not measured"), *lines, *more]
+    return section("not measured", *report_lines(skipped, limit)) if skipped else []
 
 
 def _share(value: "ValueRange", format: DType) -> "FormatRange":
     range = value.formats.get(format)
     assert range is not None, f"{value.value} was not measured for {format}"
     return range
-
-
-def _lost(value: "ValueRange", format: DType) -> float:
-    return _share(value, format).below_normal
 
 
 def _limits(format: DType) -> tuple[float, float] | None:

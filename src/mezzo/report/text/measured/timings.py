@@ -1,9 +1,7 @@
 """Report of a benchmark, as text and as JSON data: settings, times, and significant differences."""
 
-import json
 import math
-from collections.abc import Mapping, Sequence
-from importlib.resources import files
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
@@ -11,14 +9,13 @@ from rich.text import Text
 
 from mezzo.common.machine import Machine
 from mezzo.common.sizes import format_size
-from mezzo.contracts.timings import LayerTime
 from mezzo.numerics.measures import Comparison, Interval
 from mezzo.numerics.statistics.speeds import Difference, Spread
 from mezzo.report.layout.layout import Layout, blank, heading, indented
 from mezzo.report.layout.names import clean
-from mezzo.report.layout.numbers import spell_count, spell_error, spell_share
-from mezzo.report.records.documents import Document, document
-from mezzo.report.records.sections import describe_data, describe_versions, number
+from mezzo.report.layout.numbers import spell_count, spell_error, spell_load, spell_share
+from mezzo.report.records.documents import Document, document, encode, number, read_schema
+from mezzo.report.records.sections import describe_versions
 from mezzo.report.text.measured.layers import describe_layers, report_layers
 
 if TYPE_CHECKING:
@@ -32,9 +29,7 @@ _MANY = 100  # speeds from here on are printed without decimals
 
 def bench_schema() -> dict[str, Any]:
     """The JSON Schema (2020-12) of the document of `bench`."""
-    text = files("mezzo.report.records").joinpath("bench.schema.json").read_text(encoding="utf-8")
-    schema: dict[str, Any] = json.loads(text)
-    return schema
+    return read_schema("bench")
 
 
 def report_timings(layout: Layout, timings: "Timings", top: int) -> list[RenderableType]:
@@ -102,14 +97,10 @@ def describe_timings(timings: "Timings") -> Document:
             "cores": timings.cores,
             "threads": timings.threads,
             "types": "file" if timings.keeps_types else "runtime",
-            "data": describe_data(timings.data),
+            "data": encode(timings.data),
             "batch": timings.batch,
             "pause_s": timings.pause_s,
-            "load": (
-                None
-                if timings.load is None
-                else {"before": timings.load[0], "after": timings.load[1]}
-            ),
+            "load": None if timings.load is None else timings.load._asdict(),
             "files": [_describe_file(file) for file in timings.files],
             "notes": list(timings.notes),
         },
@@ -138,13 +129,10 @@ def _report_setting(timings: "Timings") -> list[RenderableType]:
     """The settings of a benchmark: machine, load, inputs and repetitions."""
     types = "types of the files" if timings.keeps_types else "types of the runtime's choice"
     threads = "as many as the runtime likes" if timings.threads is None else str(timings.threads)
-    load = ""
-    if timings.load is not None:
-        load = f"; load {timings.load[0]:.1f} before and {timings.load[1]:.1f} after"
     lines = [
         (
             f"on {_spell_machine(timings.machine)}; {spell_count(timings.cores, 'core')}, threads:"
-            f" {threads}{load}"
+            f" {threads}{spell_load(timings.load)}"
         ),
         f"fed {clean(timings.data.name)}: {_spell_inputs(timings.files)}",
         _spell_care(timings),
@@ -154,9 +142,9 @@ def _report_setting(timings: "Timings") -> list[RenderableType]:
         heading(f"{timings.target}: {timings.runtime}, {types}"),
         *(indented(line) for line in lines)
     ]  # fmt: skip
-    if timings.load is not None and timings.load[0] > _BUSY * timings.cores:
+    if timings.load is not None and timings.load.before > _BUSY * timings.cores:
         busy = (
-            f"others were at work here: load {timings.load[0]:.1f} on"
+            f"others were at work here: load {timings.load.before:.1f} on"
             f" {spell_count(timings.cores, 'core')}; on a quiet machine times are shorter and"
             " differences clearer"
         )
@@ -280,15 +268,14 @@ def _describe_file(file: "FileTimes") -> Document:
         "is_reference": file.is_reference,
         "fault": file.fault,
         "calls": file.calls or None,
-        "times": None if file.times is None else _describe_spread(file.times),
-        "speed": None if file.speed is None else _describe_interval(file.speed),
-        "difference": None if file.difference is None else file.difference.value,
+        "times": encode(file.times),
+        "speed": encode(file.speed),
+        "difference": encode(file.difference),
         "answers": None if file.answers is None else _describe_answers(file.answers),
-        "turns_ns": [[number(time_ns) for time_ns in start] for start in file.turns_ns],
+        "turns_ns": encode(file.turns_ns),
         "inputs": dict(file.inputs),
     }
-    layers: Sequence[LayerTime] = file.layers
-    return {**row, **describe_layers(layers)}
+    return {**row, **describe_layers(file.layers)}
 
 
 def _describe_answers(answers: "Comparison") -> Document:
@@ -296,18 +283,4 @@ def _describe_answers(answers: "Comparison") -> Document:
     return {
         "is_wrong": answers.is_wrong, "error": number(verdict.error.estimate),
         "budget": number(verdict.budget), "because": verdict.because,
-    }  # fmt: skip
-
-
-def _describe_spread(times: Spread) -> Mapping[str, object]:
-    return {
-        "median_ns": number(times.median_ns), "least_ns": number(times.least_ns),
-        "low_ns": number(times.low_ns), "high_ns": number(times.high_ns),
-    }  # fmt: skip
-
-
-def _describe_interval(interval: Interval) -> Mapping[str, object]:
-    return {
-        "estimate": number(interval.estimate), "low": number(interval.low),
-        "high": number(interval.high), "confidence": interval.confidence,
     }  # fmt: skip

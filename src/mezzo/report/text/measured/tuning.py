@@ -7,9 +7,16 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from mezzo.contracts.plans import Plan
-from mezzo.report.layout.layout import Layout, blank, heading, indented, report_unknown
+from mezzo.report.layout.layout import Layout, blank, heading, indented, report_unknown, section
 from mezzo.report.layout.names import clean
-from mezzo.report.layout.numbers import spell_count, spell_data, spell_error, spell_time
+from mezzo.report.layout.numbers import (
+    round_up,
+    spell_count,
+    spell_data,
+    spell_error,
+    spell_load,
+    spell_time,
+)
 from mezzo.report.records.account import SummaryLike
 from mezzo.report.text.conversion import report_counts, report_high_nodes, settings_line
 from mezzo.report.text.measured.comparison import (
@@ -52,29 +59,16 @@ def report_tuning(
     if measured.frontier:
         prediction = None if measured.search is None else measured.search.prediction
         frontier = report_frontier(layout, measured.frontier, measured.costs, prediction)
-        parts += [blank(), heading("the frontier between cost and error"), *frontier]
+        parts += section("the frontier between cost and error", *frontier)
     if measured.comparison is not None:
-        outputs = report_outputs(layout, measured.comparison)
-        parts += [
-            blank(),
-            heading("the check"),
-            *report_verdict(measured.comparison),
-            blank(),
-            *outputs,
-        ]
+        parts += section("the check", *report_verdict(measured.comparison))
+        parts += [blank(), *report_outputs(layout, measured.comparison)]
     parts += report_high_nodes(layout, plan)
-    notes = [
-        *summary.notes,
-        *measured.notes,
-        *(() if measured.comparison is None else measured.comparison.notes),
-    ]
-    parts += report_notes(tuple(dict.fromkeys(notes)))
+    parts += report_notes((*summary.notes, *measured.all_notes))
     advice = [] if measured.search is None else _advise(measured.search, measured)
-    return [
-        *parts,
-        *([blank(), heading("what would help")] if advice else []),
-        *(indented(line) for line in advice),
-    ]
+    if advice:
+        parts += section("what would help", *map(indented, advice))
+    return parts
 
 
 def _metric_of(measured: "Measured") -> "MetricResult | None":
@@ -165,14 +159,9 @@ def _report_timing(layout: Layout, timing: "Timing") -> list[RenderableType]:
             else (f"{speed.estimate:.2f}x", f"{speed.low:.2f} .. {speed.high:.2f}")
         )
         table.add_row(model.name, *times, *ends)
-    load = (
-        ""
-        if timing.load is None
-        else f"; load {timing.load[0]:.1f} before and {timing.load[1]:.1f} after"
-    )
     care = (
-        f"in {spell_count(timing.turns, 'turn')} each on {timing.runtime}{load}, as mezzo bench"
-        " times files"
+        f"in {spell_count(timing.turns, 'turn')} each on {timing.runtime}{spell_load(timing.load)},"
+        " as mezzo bench times files"
     )
     return [table, blank(), indented(clean(care), style="dim")]
 
@@ -211,7 +200,7 @@ def _advise(search: "SearchRecord", measured: "Measured") -> list[str]:
     elif not search.is_within_budget:
         reached = max(search.error, search.held_out_error or 0.0) if metric is None else metric.drop
         if math.isfinite(reached) and reached > search.budget:
-            advice.append(f"a budget of {_round_up(reached)} would be kept by this plan")
+            advice.append(f"a budget of {round_up(reached)} would be kept by this plan")
         if search.costliest is not None:
             advice.append(
                 f"most of the error comes from {clean(search.costliest)}: --exclude keeps it in"
@@ -221,7 +210,7 @@ def _advise(search: "SearchRecord", measured: "Measured") -> list[str]:
         cheaper = _cheaper_point(measured, search)
         if cheaper is not None:
             advice.append(
-                f"a budget of {_round_up(cheaper[0])} would lower the cost to {cheaper[1]}"
+                f"a budget of {round_up(cheaper[0])} would lower the cost to {cheaper[1]}"
             )
     if search.held_out_error is None:
         advice.append("more data would leave a part that tuning never sees, to check the result on")
@@ -233,23 +222,13 @@ def _cheaper_point(measured: "Measured", search: "SearchRecord") -> tuple[float,
     scale, chosen = scale_of(measured.frontier, measured.costs), _chosen_point(measured)
     if scale is None or chosen is None:
         return None
-    points = [
-        (point.predicted_error if point.error is None else point.error, point.cost)
-        for point in measured.frontier
-    ]
     candidates = [
-        (error * search.margin, cost)
-        for error, cost in points
-        if cost < _CLEARLY_CHEAPER * chosen.cost
-        and search.budget < error * search.margin < math.inf
+        (point.best_error * search.margin, point.cost)
+        for point in measured.frontier
+        if point.cost < _CLEARLY_CHEAPER * chosen.cost
+        and search.budget < point.best_error * search.margin < math.inf
     ]
     if not candidates:
         return None
     needed, cost = max(candidates, key=lambda pair: pair[1])
     return needed, scale.spell(cost)
-
-
-def _round_up(error: float) -> str:
-    """Two digits, rounded up, so that the printed bound suffices."""
-    power = math.floor(math.log10(error)) - 1
-    return f"{math.ceil(error / 10.0**power) * 10.0**power:.2g}"

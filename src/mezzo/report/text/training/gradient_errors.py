@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.text import Text
 
-from mezzo.report.layout.layout import Layout, blank, heading
+from mezzo.report.layout.layout import Layout, heading, section
 from mezzo.report.layout.names import clean, shorten_path
 from mezzo.report.layout.numbers import spell_count, spell_error, spell_share
-from mezzo.report.records.documents import Document, document
-from mezzo.report.records.sections import number
+from mezzo.report.records.documents import Document, document, number
 from mezzo.report.text.training.gradient_ranges import ranges_section, tell_ranges
 from mezzo.report.text.training.layer_errors import ERRORS
 
@@ -28,7 +27,6 @@ def report_gradient_errors(
 ) -> list[RenderableType]:
     """The weights with the largest gradient errors, in model order, and totals."""
     weights = worst_weights(found)
-    batches = "1 batch" if found.batches == 1 else f"{found.batches} batches"
     count = spell_count(len(found.weights), "weight")
     title = count if len(weights) == len(found.weights) else f"the worst {len(weights)} of {count}"
     table = layout.make_table("weight", *TITLES, right=TITLES)
@@ -36,10 +34,10 @@ def report_gradient_errors(
         name = shorten_path(clean(weight.name), max(width - _FIGURES, _SHORTEST_NAME))
         table.add_row(name, *spell_weight(weight, found))
     parts: list[RenderableType] = [
-        heading(f"gradients over {batches}, relative L2 error"),
+        heading(f"gradients over {spell_count(found.batches, 'batch')}, relative L2 error"),
         Text(tell_all(found)),
     ]
-    parts += [blank(), heading(title), table, *(Text(line) for line in tell_ranges(found.ranges))]
+    parts += section(title, table, *map(Text, tell_ranges(found.ranges)))
     return [*parts, *(Text(f"note: {clean(note)}") for note in found.notes)]
 
 

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.text import Text
 
-from mezzo.report.layout.layout import Layout, blank, heading
+from mezzo.report.layout.layout import Layout, heading, section
 from mezzo.report.layout.names import clean, shorten_path
 from mezzo.report.layout.numbers import spell_count, spell_share
-from mezzo.report.records.documents import Document, document
-from mezzo.report.records.sections import number
+from mezzo.report.records.documents import Document, document, number
 
 if TYPE_CHECKING:
     from mezzo.numerics.ranges.gradient_ranges import GradientRange, GradientRanges
@@ -35,8 +34,8 @@ def report_gradient_ranges(
     for gradient in gradients:
         name = shorten_path(name_of_gradient(gradient), max(width - _FIGURES, _SHORTEST_NAME))
         table.add_row(name, *spell_gradient(gradient, ranges))
-    parts: list[RenderableType] = [heading(tell_about(ranges)), blank(), heading(title), table]
-    return [*parts, *(Text(line) for line in tell_ranges(ranges))]
+    lines = map(Text, tell_ranges(ranges))
+    return [heading(tell_about(ranges)), *section(title, table, *lines)]
 
 
 def worst_gradients(ranges: "GradientRanges") -> "Sequence[GradientRange]":
@@ -66,9 +65,7 @@ def spell_gradient(one: "GradientRange", ranges: "GradientRanges") -> tuple[str,
 
 def tell_about(ranges: "GradientRanges") -> str:
     """The data, format and loss scale of the measurement."""
-    batches = (
-        spell_count(ranges.batches, "batch") if ranges.batches == 1 else f"{ranges.batches} batches"
-    )
+    batches = spell_count(ranges.batches, "batch")
     return f"gradients over {batches} in {ranges.dtype}, the loss times {spell_scale(ranges.scale)}"
 
 

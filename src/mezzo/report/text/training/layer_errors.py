@@ -11,8 +11,7 @@ from mezzo.ir.nodes import SourceLine
 from mezzo.report.layout.layout import Layout, blank, heading
 from mezzo.report.layout.names import clean, shorten, shorten_path
 from mezzo.report.layout.numbers import spell_count, spell_error
-from mezzo.report.records.documents import Document, document
-from mezzo.report.records.sections import number
+from mezzo.report.records.documents import Document, document, encode, number
 
 if TYPE_CHECKING:
     from mezzo.numerics.metrics.layer_errors import LayerError, LayerErrors, OutputError
@@ -30,9 +29,8 @@ def report_layer_errors(layout: Layout, found: "LayerErrors", width: int) -> lis
 
     Names are shortened to fit `width`.
     """
-    batches = "1 batch" if found.batches == 1 else f"{found.batches} batches"
     parts: list[RenderableType] = [
-        heading(f"relative L2 error over {batches}"),
+        heading(f"relative L2 error over {spell_count(found.batches, 'batch')}"),
         Text(HOW, style="dim"),
         blank(),
     ]
@@ -142,7 +140,7 @@ def describe_layer_errors(found: "LayerErrors") -> Document:
                     "node": layer.node,
                     "op": layer.op,
                     "precisions": dict(layer.precisions),
-                    "line": None if layer.line is None else layer.line._asdict(),
+                    "line": encode(layer.line),
                     **_numbers(layer),
                 }
                 for layer in found.layers
