@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def spell_result(converted: "ConvertedLike", path: Path | None) -> str:
     """Three lines about a conversion or a search, for `repr`; `path` is its file, if any."""
-    return "\n  ".join(lines_of("ConvertedLike", _summarise(converted, path)))
+    return "\n  ".join(lines_of("Converted", _summarise(converted, path)))
 
 
 def draw_result(converted: "ConvertedLike", path: Path | None, picture: "Picture") -> str:
