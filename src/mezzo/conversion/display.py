@@ -5,23 +5,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mezzo.conversion.summaries import summarise_result
-from mezzo.report.notebook.fragments import bars_of
-from mezzo.report.notebook.notebook import lines_of, page_of
+from mezzo.report.notebook.notebook import card_of, draw_card, lines_of, measures_of
 from mezzo.report.records.headline import Headline
 
 if TYPE_CHECKING:
     from mezzo.report.text.folder import ConvertedLike
     from mezzo.report.views.picture import Picture
 
+_NAME = "Converted"
+
 
 def spell_result(converted: "ConvertedLike", path: Path | None) -> str:
     """Three lines about a conversion or a search, for `repr`; `path` is its file, if any."""
-    return "\n  ".join(lines_of("Converted", _summarise(converted, path)))
+    return "\n  ".join(lines_of(_NAME, _summarise(converted, path)))
 
 
 def draw_result(converted: "ConvertedLike", path: Path | None, picture: "Picture") -> str:
     """An HTML fragment about a conversion or a search, for a notebook."""
-    return page_of(_summarise(converted, path), bars_of(picture))
+    return draw_card(card_of(_NAME, _summarise(converted, path), measures_of(picture)))
 
 
 def _summarise(converted: "ConvertedLike", path: Path | None) -> Headline:

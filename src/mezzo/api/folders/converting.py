@@ -36,7 +36,8 @@ from mezzo.contracts.options.request import Request, choose_one
 from mezzo.conversion.results import Converted, Progress, open_source, store_of
 from mezzo.conversion.summaries import summarise_folder
 from mezzo.planner.options import asked_formats, read_options
-from mezzo.report.notebook.notebook import lines_of, page_of
+from mezzo.report.notebook.fragments import fragment
+from mezzo.report.notebook.notebook import lines_of
 from mezzo.report.records.headline import Headline
 
 if TYPE_CHECKING:
@@ -79,7 +80,8 @@ class ConvertedFolder:
         return "\n  ".join(lines_of("ConvertedFolder", self._headline()))
 
     def _repr_html_(self) -> str:
-        return page_of(self._headline())
+        headline = self._headline()
+        return fragment([headline.title], ("", ""), headline.rows())
 
     def _headline(self) -> Headline:
         return summarise_folder(os.fspath(self.source), os.fspath(self.path), self)

@@ -1,4 +1,4 @@
-"""Display of results in Python: three lines in a shell; a table and a picture in a notebook.
+"""Display of results in Python: three lines in a shell; lines, a table and bars in a notebook.
 
 The HTML is self-contained: no script, no file, no network, all names escaped, for light and dark
 themes.
@@ -6,6 +6,7 @@ themes.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any
 
@@ -17,24 +18,20 @@ from mezzo.formats.dtypes import FORMATS, DType
 from mezzo.numerics.calibrations import Calibrations
 from mezzo.numerics.measures import Comparison, Deviation, Ranges, Sensitivity
 from mezzo.numerics.metrics.gradient_errors import GradientErrors
-from mezzo.numerics.metrics.layer_errors import LayerError, LayerErrors, OutputError
+from mezzo.numerics.metrics.layer_errors import LayerErrors
 from mezzo.numerics.ranges.gradient_ranges import GradientRanges
 from mezzo.numerics.timings import Timings
 from mezzo.report.layout.layout import Layout
 from mezzo.report.layout.names import clean, join_some
-from mezzo.report.layout.numbers import spell_count, spell_data, spell_error, spell_number
-from mezzo.report.layout.printed import as_text, terminal_width
-from mezzo.report.notebook.fragments import (
-    CELL,
-    TABLE,
-    bar_of,
-    draw_bars,
-    fragment,
-    frame,
-    safe,
-    spell_table,
-    with_bars,
+from mezzo.report.layout.numbers import (
+    spell_count,
+    spell_data,
+    spell_error,
+    spell_number,
+    spell_share,
 )
+from mezzo.report.layout.printed import as_text, terminal_width
+from mezzo.report.notebook.fragments import fragment, share_of
 from mezzo.report.records.documents import Document
 from mezzo.report.records.groups import count_precisions
 from mezzo.report.records.headline import Aim, Headline, Move
@@ -62,7 +59,6 @@ from mezzo.report.text.training.gradient_ranges import (
 )
 from mezzo.report.text.training.layer_errors import (
     ERRORS,
-    HOW,
     describe_layer_errors,
     name_of,
     report_layer_errors,
@@ -71,9 +67,11 @@ from mezzo.report.text.training.layer_errors import (
     tell_where,
     worst_layers,
 )
+from mezzo.report.views.picture import Picture
 
 _WORST = 8
 _NAMED = 3
+_FP16_LIMIT = FORMATS[DType.FLOAT16].max_finite
 # Renderers for records: as a table of a given width, and as JSON.
 _TABLED: Mapping[
     type, tuple[Callable[[Layout, Any, int], Sequence[RenderableType]], Callable[[Any], Document]]
@@ -82,16 +80,30 @@ _TABLED: Mapping[
     GradientRanges: (report_gradient_ranges, describe_gradient_ranges),
     LayerErrors: (report_layer_errors, describe_layer_errors),
 }
+# A quantity, and its amount in each precision.
+Measure = tuple[str, Mapping[DType, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A result in three lines for a shell, and with a table for notebooks. `shares`: one bar a row,
+    or none.
+    """
+
+    lines: Sequence[str]
+    titles: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    shares: Sequence[float] = ()
 
 
 def to_text(record: object) -> str:
     """A record in three lines."""
-    return "\n  ".join(_lines(record))
+    return "\n  ".join(_card(record).lines)
 
 
 def to_html(record: object) -> str:
     """A record as an HTML fragment."""
-    return _page(record)
+    return draw_card(_card(record))
 
 
 def to_table(record: object) -> str:
@@ -109,95 +121,92 @@ def to_document(record: object) -> Document:
     return describe(record)
 
 
+def draw_card(card: Card) -> str:
+    """A card as an HTML fragment."""
+    return fragment(card.lines, card.titles, card.rows, card.shares)
+
+
+def lines_of(what: str, headline: Headline) -> Sequence[str]:
+    """A headline in three lines: verdict; risk and gains; next step."""
+    gains = "; ".join(headline.gains)
+    first = f"{what}: {headline.title}; {headline.verdict}"
+    return first, f"risk: {headline.risk}; {gains}", f"next: {_call(headline.aim)}"
+
+
+def card_of(what: str, headline: Headline, measures: Iterable[Measure]) -> Card:
+    """A headline with the share of each precision in some quantities."""
+    rows, shares = [], []
+    for name, amounts in measures:
+        total = sum(amounts.values())
+        for dtype, amount in amounts.items():
+            if amount:
+                rows.append((name, str(dtype), spell_share(amount / total)))
+                shares.append(amount / total)
+    return Card(lines_of(what, headline), ("", "in", "share", ""), rows, shares)
+
+
+def measures_of(picture: Picture) -> Sequence[Measure]:
+    """Nodes, bytes and multiply-adds by precision."""
+    shares = picture.shares
+    return (
+        ("nodes", {share.dtype: share.nodes for share in shares}),
+        ("weights", {share.dtype: share.weights_bytes for share in shares}),
+        ("activations", {share.dtype: share.activations_bytes for share in shares}),
+        ("multiply-adds", {share.dtype: share.multiply_adds for share in shares}),
+    )
+
+
 @singledispatch
-def _lines(record: object) -> Sequence[str]:
+def _card(record: object) -> Card:
     raise AssertionError(f"{type(record).__name__} has no lines of its own")
 
 
-@singledispatch
-def _page(record: object) -> str:
-    raise AssertionError(f"{type(record).__name__} has no table of its own")
+@_card.register
+def _(plan: Plan) -> Card:
+    headline = head_plan("the model", plan, find_machine())
+    return card_of("Plan", headline, [("nodes", count_precisions(plan))])
 
 
-@_lines.register
-def _(plan: Plan) -> Sequence[str]:
-    return lines_of("Plan", _headline_of(plan))
-
-
-@_page.register
-def _(plan: Plan) -> str:
-    shares = [(str(dtype), count) for dtype, count in count_precisions(plan).items()]
-    return page_of(_headline_of(plan), [("nodes", shares)])
-
-
-def _headline_of(plan: Plan) -> Headline:
-    return head_plan("the model", plan, find_machine())
-
-
-@_lines.register
-def _(comparison: Comparison) -> Sequence[str]:
-    return lines_of(
-        "Comparison", head_comparison("the reference", "the model", comparison, find_machine())
-    )
-
-
-@_page.register
-def _(comparison: Comparison) -> str:
+@_card.register
+def _(comparison: Comparison) -> Card:
     headline = head_comparison("the reference", "the model", comparison, find_machine())
     outputs = sorted(comparison.outputs, key=_badness, reverse=True)[:_WORST]
     layers = sorted(comparison.layers, key=_badness, reverse=True)[: _WORST - len(outputs)]
-    rows = [
-        (f"output {clean(value.name)}", _error_of(value), value.relative_l2.estimate)
-        for value in outputs
-    ]
-    rows += [(clean(value.name), _error_of(value), value.relative_l2.estimate) for value in layers]
-    table = spell_table(
-        ("", "relative L2 error", "of the bound"), with_bars(rows, comparison.verdict.budget)
-    )
-    return frame(page_of(headline) + table)
+    rows = [(f"output {value.name}", _error_of(value)) for value in outputs]
+    rows += [(value.name, _error_of(value)) for value in layers]
+    budget = comparison.verdict.budget
+    shares = [share_of(value.relative_l2.estimate, budget) for value in (*outputs, *layers)]
+    titles = ("", "relative L2 error", "of the bound")
+    return Card(lines_of("Comparison", headline), titles, rows, shares)
 
 
-@_lines.register
-def _(ranges: Ranges) -> Sequence[str]:
-    largest = max(ranges.values, key=lambda value: value.largest, default=None)
+@_card.register
+def _(ranges: Ranges) -> Card:
+    values = sorted(ranges.values, key=lambda value: value.largest, reverse=True)
     most = "no value was measured"
-    if largest is not None:
+    if values:
+        past = [value.value for value in ranges.values if value.largest > _FP16_LIMIT]
+        passing = (
+            f"{join_some(past, _NAMED)} pass f16's range" if past else "none passes f16's range"
+        )
         most = (
-            f"the largest magnitude is {spell_number(largest.largest)}, of {clean(largest.value)};"
-            f" {_pass(ranges)}"
+            f"the largest magnitude is {spell_number(values[0].largest)}, of"
+            f" {clean(values[0].value)}; {passing}"
         )
     unknown = (
         f"cannot tell: {clean(ranges.unknown[0])}"
         if ranges.unknown
         else "mezzo.convert takes the same data"
     )
-    return (
-        f"Ranges of {spell_count(len(ranges.values), 'value')} on {clean(spell_data(ranges.data))}",
-        most,
-        unknown,
-    )
+    about = f"Ranges of {spell_count(len(values), 'value')} on {clean(spell_data(ranges.data))}"
+    rows = [(value.value, spell_number(value.largest)) for value in values[:_WORST]]
+    shares = [share_of(value.largest, _FP16_LIMIT) for value in values[:_WORST]]
+    titles = ("value", "largest", "against f16's 65504")
+    return Card((about, most, unknown), titles, rows, shares)
 
 
-@_page.register
-def _(ranges: Ranges) -> str:
-    first, *rest = _lines(ranges)
-    worst = sorted(ranges.values, key=lambda value: value.largest, reverse=True)[:_WORST]
-    rows = [(clean(value.value), spell_number(value.largest), value.largest) for value in worst]
-    limit = FORMATS[DType.FLOAT16].max_finite
-    head = "".join(f"<div>{safe(line)}</div>" for line in (first, *rest))
-    return frame(
-        head + spell_table(("value", "largest", "against f16's 65504"), with_bars(rows, limit))
-    )
-
-
-def _pass(ranges: Ranges) -> str:
-    limit = FORMATS[DType.FLOAT16].max_finite
-    past = [value.value for value in ranges.values if value.largest > limit]
-    return f"{join_some(past, _NAMED)} pass f16's range" if past else "none passes f16's range"
-
-
-@_lines.register
-def _(sensitivity: Sensitivity) -> Sequence[str]:
+@_card.register
+def _(sensitivity: Sensitivity) -> Card:
     units, all_low, worst = sensitivity.units, "nothing was run", "no unit was judged"
     if units:
         worst = (
@@ -208,51 +217,30 @@ def _(sensitivity: Sensitivity) -> Sequence[str]:
         all_low = f"all low: error {spell_error(sensitivity.all_low)}"
     about = (
         f"Sensitivity of {spell_count(len(units), 'unit')} in"
-        f" {spell_count(sensitivity.runs, 'run')}"
+        f" {spell_count(sensitivity.runs, 'run')} on {clean(spell_data(sensitivity.data))}"
     )
-    return f"{about} on {clean(spell_data(sensitivity.data))}", worst, all_low
+    rows = [(unit.name, spell_error(unit.error)) for unit in units[:_WORST]]
+    shares = [share_of(unit.error, sensitivity.all_low) for unit in units[:_WORST]]
+    titles = ("unit", "error alone", "of all low")
+    return Card((about, worst, all_low), titles, rows, shares)
 
 
-@_page.register
-def _(sensitivity: Sensitivity) -> str:
-    first, *rest = _lines(sensitivity)
-    rows = [
-        (clean(unit.name), spell_error(unit.error), unit.error)
-        for unit in sensitivity.units[:_WORST]
-    ]
-    head = "".join(f"<div>{safe(line)}</div>" for line in (first, *rest))
-    return frame(
-        head
-        + spell_table(("unit", "error alone", "of all low"), with_bars(rows, sensitivity.all_low))
-    )
-
-
-@_lines.register
-def _(timings: Timings) -> Sequence[str]:
+@_card.register
+def _(timings: Timings) -> Card:
     first, *others = [f"{clean(file.name)} {spell_file(file)}" for file in timings.files]
     about = (
         f"Timings of {spell_count(len(timings.files), 'file')} on {timings.target},"
         f" {clean(timings.runtime)}"
     )
-    return about, first, join_some(others, _NAMED) or "nothing stands beside it"
-
-
-@_page.register
-def _(timings: Timings) -> str:
+    lines = (about, first, join_some(others, _NAMED) or "nothing stands beside it")
     medians = [0.0 if file.times is None else file.times.median_ns for file in timings.files]
-    named = [(clean(file.name), spell_file(file)) for file in timings.files]
-    rows = [(*name, median) for name, median in zip(named, medians, strict=True)]
-    head = f"<div>{safe(_lines(timings)[0])}</div>"
-    return frame(
-        head
-        + spell_table(
-            ("file", "median time, speed", "of the longest"), with_bars(rows, max(medians))
-        )
-    )
+    rows = [(file.name, spell_file(file)) for file in timings.files]
+    shares = [share_of(median, max(medians)) for median in medians]
+    return Card(lines, ("file", "median time, speed", "of the longest"), rows, shares)
 
 
-@_lines.register
-def _(table: Calibrations) -> Sequence[str]:
+@_card.register
+def _(table: Calibrations) -> Card:
     about = (
         f"Calibrations to {table.to} for {table.target}, judged on"
         f" {clean(spell_data(table.judged))}"
@@ -265,101 +253,49 @@ def _(table: Calibrations) -> Sequence[str]:
     others = [
         f"{clean(row.calibrator)}: {spell_row(row)}" for row in table.rows if row is not table.best
     ]
-    return about, best, join_some(others, _NAMED) or "no other was asked for"
-
-
-@_page.register
-def _(table: Calibrations) -> str:
+    lines = (about, best, join_some(others, _NAMED) or "no other was asked for")
     errors = [row.verdict.error.estimate for row in table.rows]
-    named = [(clean(row.calibrator), spell_row(row)) for row in table.rows]
-    rows = [(*name, error) for name, error in zip(named, errors, strict=True)]
-    head = f"<div>{safe(_lines(table)[0])}</div>"
-    return frame(
-        head
-        + spell_table(("calibrator", "", "error, of the largest"), with_bars(rows, max(errors)))
-    )
+    rows = [(row.calibrator, spell_row(row)) for row in table.rows]
+    shares = [share_of(error, max(errors)) for error in errors]
+    return Card(lines, ("calibrator", "", "error, of the largest"), rows, shares)
 
 
-@_lines.register
-def _(errors: LayerErrors) -> Sequence[str]:
-    worst = errors.outputs[0]
+@_card.register
+def _(errors: LayerErrors) -> Card:
+    worst, layers = errors.outputs[0], worst_layers(errors)
     text = f"error {spell_error(worst.error)} from FP64, {spell_error(worst.eager)} is FP32's own"
-    layers = "; ".join(tell_where(errors)) or "no layer was looked at"
-    return f"LayerErrors: output {clean(worst.name)}, {text}", layers, "print it for a table"
+    where = "; ".join(tell_where(errors)) or "no layer was looked at"
+    lines = f"LayerErrors: output {clean(worst.name)}, {text}", where, "print it for a table"
+    outputs = errors.outputs[:_WORST]
+    rows = [(f"output {entry.name}", "", *spell_errors(entry)) for entry in outputs]
+    rows += [(name_of(entry, errors), spell_layer(entry), *spell_errors(entry)) for entry in layers]
+    every = [entry.error for entry in (*outputs, *layers)]
+    shares = [share_of(error, max(every)) for error in every]
+    return Card(lines, ("", "runs in", *ERRORS, "of the largest"), rows, shares)
 
 
-@_page.register
-def _(errors: LayerErrors) -> str:
-    named: list[tuple[str, str, OutputError | LayerError]] = [
-        (f"output {entry.name}", "", entry) for entry in errors.outputs[:_WORST]
-    ]
-    named += [(name_of(entry, errors), spell_layer(entry), entry) for entry in worst_layers(errors)]
-    largest = max(entry.error for _, _, entry in named)
-    rows = [
-        (*map(safe, (name, runs_in, *spell_errors(entry))), bar_of(entry.error, largest))
-        for name, runs_in, entry in named
-    ]
-    head = "".join(f"<div>{safe(line)}</div>" for line in (HOW, *tell_where(errors), *errors.notes))
-    return frame(head + spell_table(("", "runs in", *ERRORS, "of the largest"), rows))
-
-
-@_lines.register
-def _(errors: GradientErrors) -> Sequence[str]:
-    worst = errors.worst
+@_card.register
+def _(errors: GradientErrors) -> Card:
+    worst, weights = errors.worst, worst_weights(errors)
     first = (
         f"GradientErrors: {tell_all(errors)}, worst {clean(worst.name)} {spell_error(worst.error)}"
     )
-    return first, "; ".join(tell_scale(errors.ranges)), "print it for a table"
-
-
-@_page.register
-def _(errors: GradientErrors) -> str:
-    weights = worst_weights(errors)
+    lines = first, "; ".join(tell_scale(errors.ranges)), "print it for a table"
+    rows = [(entry.name, *spell_weight(entry, errors)) for entry in weights]
     largest = max(entry.error for entry in weights)
-    rows = [
-        (*map(safe, (entry.name, *spell_weight(entry, errors))), bar_of(entry.error, largest))
-        for entry in weights
-    ]
-    head = "".join(
-        f"<div>{safe(line)}</div>"
-        for line in (tell_all(errors), *tell_ranges(errors.ranges), *errors.notes)
-    )
-    return frame(head + spell_table(("weight", *TITLES, "of the largest"), rows))
+    shares = [share_of(entry.error, largest) for entry in weights]
+    return Card(lines, ("weight", *TITLES, "of the largest"), rows, shares)
 
 
-@_lines.register
-def _(ranges: GradientRanges) -> Sequence[str]:
+@_card.register
+def _(ranges: GradientRanges) -> Card:
     first, *rest = tell_ranges(ranges)
-    return f"GradientRanges: {tell_about(ranges)}", first, *rest[:1], "print it for a table"
-
-
-@_page.register
-def _(ranges: GradientRanges) -> str:
+    lines = f"GradientRanges: {tell_about(ranges)}", first, *rest[:1], "print it for a table"
     rows = [
         (name_of_gradient(entry), *spell_gradient(entry, ranges))
         for entry in worst_gradients(ranges)
     ]
-    return fragment(
-        (tell_about(ranges), *tell_ranges(ranges)), ("gradient of", *RANGE_TITLES), rows
-    )
-
-
-def lines_of(what: str, headline: Headline) -> Sequence[str]:
-    """A headline in three lines: verdict; risk and gains; next step."""
-    gains = "; ".join(headline.gains)
-    first = f"{what}: {headline.title}; {headline.verdict}"
-    return first, f"risk: {headline.risk}; {gains}", f"next: {_call(headline.aim)}"
-
-
-def page_of(headline: Headline, bars: Iterable[tuple[str, Sequence[tuple[str, int]]]] = ()) -> str:
-    """A headline as an HTML table, with bars for the precisions."""
-    rows = [(label, safe(sentence)) for label, sentence in headline.rows()]
-    rows.append(("next", f"<code>{safe(_call(headline.aim))}</code>"))
-    cells = "".join(
-        f"<tr><th {CELL}>{safe(label)}</th><td {CELL}>{cell}</td></tr>" for label, cell in rows
-    )
-    table = f'<table style="{TABLE}"><tbody>{cells}</tbody></table>'
-    return frame(f"<div><b>{safe(headline.title)}</b></div>{table}{draw_bars(list(bars))}")
+    return Card(lines, ("gradient of", *RANGE_TITLES), rows)
 
 
 def _call(aim: Aim) -> str:
@@ -390,6 +326,4 @@ def _badness(deviation: Deviation) -> float:
 
 
 def _error_of(deviation: Deviation) -> str:
-    return (
-        clean(deviation.fault) if deviation.fault else spell_error(deviation.relative_l2.estimate)
-    )
+    return deviation.fault or spell_error(deviation.relative_l2.estimate)
