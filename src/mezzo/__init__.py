@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mezzo.api.explain import explain
     from mezzo.api.folders.converting import ConvertedFolder, convert_folder
     from mezzo.api.lists import convert_lists
-    from mezzo.api.partition import Extracted, FusedUnit, Split, extract, partition
+    from mezzo.api.partition import extract, partition
     from mezzo.api.quantize_report import quantize_report
     from mezzo.api.ranges import ranges
     from mezzo.api.sensitivity import sensitivity
@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from mezzo.clusters.opening import cluster
     from mezzo.common.memory import memory
     from mezzo.contracts.plans import Plan
-    from mezzo.conversion.results import Converted, Summary
+    from mezzo.conversion.results import Converted
     from mezzo.io.planfile import load_plan, save_plan
     from mezzo.numerics.calibrations import Calibrations
     from mezzo.numerics.measures import Comparison, Measured, Ranges, Ruling, Sensitivity
     from mezzo.numerics.timings import FileTimes, Timings
+    from mezzo.report.records.fused_units import Extracted, FusedUnit, Split
+    from mezzo.report.records.summary import Summary
 
 __all__ = [
     "Calibrations",
@@ -78,16 +80,16 @@ _HOMES = {
     "Comparison": "mezzo.numerics.measures",
     "Converted": "mezzo.conversion.results",
     "ConvertedFolder": "mezzo.api.folders.converting",
-    "Extracted": "mezzo.api.partition",
+    "Extracted": "mezzo.report.records.fused_units",
     "FileTimes": "mezzo.numerics.timings",
-    "FusedUnit": "mezzo.api.partition",
+    "FusedUnit": "mezzo.report.records.fused_units",
     "Measured": "mezzo.numerics.measures",
     "Plan": "mezzo.contracts.plans",
     "Ranges": "mezzo.numerics.measures",
     "Ruling": "mezzo.numerics.measures",
     "Sensitivity": "mezzo.numerics.measures",
-    "Split": "mezzo.api.partition",
-    "Summary": "mezzo.conversion.results",
+    "Split": "mezzo.report.records.fused_units",
+    "Summary": "mezzo.report.records.summary",
     "Timings": "mezzo.numerics.timings",
     "bench": "mezzo.api.bench",
     "cluster": "mezzo.clusters.opening",

@@ -7,7 +7,6 @@ from dataclasses import replace
 from rich.console import Console
 
 from mezzo.contracts.plans import Plan, PlannedNode
-from mezzo.conversion.results import Summary
 from mezzo.formats.dtypes import DType
 from mezzo.formats.precision_line import Precision, line_of, uniform
 from mezzo.numerics.measures import (
@@ -29,6 +28,7 @@ from mezzo.numerics.measures import (
     ValueRange,
     Verdict,
 )
+from mezzo.report.records.summary import Summary
 from mezzo.tables.policy import Category
 
 F16, BF16, F32 = DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32

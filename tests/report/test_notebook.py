@@ -61,7 +61,7 @@ def test_repr_is_three_lines(results: dict[str, object], name: str) -> None:
     assert "\x1b" not in repr(results[name])
 
 
-@pytest.mark.parametrize("name", ("Converted", "Plan", "Comparison"))
+@pytest.mark.parametrize("name", ["Converted", "Plan", "Comparison"])
 def test_repr_begins_with_the_kind_of_result(results: dict[str, object], name: str) -> None:
     assert repr(results[name]).startswith(f"{name}: ")
 

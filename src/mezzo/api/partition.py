@@ -2,10 +2,8 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from mezzo.common.errors import InputError
 from mezzo.common.message_style import either, verb
@@ -18,6 +16,7 @@ from mezzo.formats.dtypes import DType
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
 from mezzo.planner.options import asked_formats, chosen_target
+from mezzo.report.records.fused_units import Extracted, FusedUnit, NamedNode, Split
 
 if TYPE_CHECKING:
     import onnx
@@ -31,70 +30,6 @@ if TYPE_CHECKING:
 DEFAULT_TARGET = "onnxruntime-cpu"
 _RANGE = ".."
 _CLOSE = 3
-
-
-class NamedNode(NamedTuple):
-    """A node's name and operator; without a name, that of its output."""
-
-    name: str
-    op: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FusedUnit:
-    """Nodes that a target runs as one kernel, by names. `number` counts from 1 in graph order.
-
-    `results` are the first outputs of its nodes; `inputs` the values from outside, without
-    constants; `outputs` those that nodes outside use. `inside` is "one type" if a cast between its
-    nodes prevents the fusion, or "fp32" if it computes in FP32 for any input type; it holds for
-    `formats` alone. `is_linked`: the fusion needs one type in all its nodes. `reads_free` and
-    `writes_free` are formats that the kernel converts at no cost on input and output. `source` and
-    `since` are the evidence and its version.
-    """
-
-    number: int
-    pattern: str
-    nodes: tuple[NamedNode, ...]
-    results: tuple[str, ...]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    inside: str
-    is_linked: bool
-    formats: tuple[DType, ...]
-    reads_free: tuple[DType, ...]
-    writes_free: tuple[DType, ...]
-    source: str
-    since: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Split:
-    """A model split by a target: operators are in a unit, alone, or folded before the model runs.
-
-    `fuses_as`: the target whose fusion patterns were used; None if no pattern is known for it.
-    """
-
-    target: str
-    fuses_as: str | None
-    units: tuple[FusedUnit, ...]
-    alone: tuple[NamedNode, ...]
-    folded: tuple[NamedNode, ...]
-
-    @cached_property
-    def unit_of(self) -> dict[str, FusedUnit]:
-        """The unit of each fused node, by the node's name."""
-        return {node.name: unit for unit in self.units for node in unit.nodes}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Extracted:
-    """A part that was written as a model: path, size, number of nodes, inputs and outputs."""
-
-    path: Path
-    size_bytes: int
-    nodes: int
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
 
 
 def partition(

@@ -2,8 +2,8 @@
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
@@ -13,9 +13,9 @@ from mezzo.contracts.problem import Problem
 from mezzo.contracts.strategy import conversions, cost
 from mezzo.conversion.judged_model import judge_model
 from mezzo.conversion.results import Progress, open_source, read_plan_options
-from mezzo.formats.dtypes import DType
 from mezzo.ir.nodes import Kind
 from mezzo.quantize.calibration import without_data
+from mezzo.report.records.strategies import StrategyRow
 
 if TYPE_CHECKING:
     import onnx
@@ -24,25 +24,6 @@ if TYPE_CHECKING:
     from mezzo.planner.planner import Judged
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StrategyRow:
-    """Counts of one strategy's plan.
-
-    `low_nodes` of `nodes` operators run in low precision; `cast_bytes` are read and written by
-    casts in one run, loops counted nominally; `cost` is in the planner's unit, one byte moved;
-    `to_least` is the cost relative to the cheapest strategy's, None if that is 0.
-    """
-
-    strategy: str
-    low_nodes: int
-    nodes: int
-    casts: int
-    cast_bytes: int
-    cost: int
-    to_least: float | None
-    by_format: Mapping[DType, int]
 
 
 def compare_strategies(

@@ -83,12 +83,12 @@ def _present(context: "CommandContext", output: Output, folder: "ConvertedFolder
     from mezzo.cli.hints.next_commands import steps_after_folder
     from mezzo.cli.hints.suggestions import with_step
     from mezzo.common.machine import find_machine
-    from mezzo.conversion.summaries import find_told, summarise_folder
+    from mezzo.conversion.summaries import find_worst_file, summarise_folder
     from mezzo.report.text.conversion import report_next_steps
     from mezzo.report.text.folder import describe_folder, report_folder
 
     names = os.fspath(context.source), os.fspath(context.result)
-    file = find_told(folder)
+    file = find_worst_file(folder)
     data = dict(file.converted.plan.settings).get("data")
     of_parts = (option.name for option in fields(Request) if about(option).form in _OF_ONE_MODEL)
     options = context.options.without(*of_parts)

@@ -21,6 +21,7 @@ from mezzo.contracts.reading import Artifact
 from mezzo.formats.format_words import read_formats, spell_formats
 from mezzo.planner.options import Options, read_options
 from mezzo.report.records.groups import count_precisions
+from mezzo.report.records.summary import Summary
 
 if TYPE_CHECKING:
     import onnx
@@ -30,20 +31,6 @@ if TYPE_CHECKING:
     from mezzo.numerics.measures import Measured
     from mezzo.report.views.outline import Outline
     from mezzo.report.views.picture import Picture
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    """Counts of a conversion: operators that compute floats; sizes include external data."""
-
-    low_nodes: int
-    high_nodes: int
-    casts: int
-    size_before_bytes: int
-    size_after_bytes: int
-    opset_before: int
-    opset_after: int
-    notes: tuple[str, ...]
 
 
 @dataclass(kw_only=True, repr=False)

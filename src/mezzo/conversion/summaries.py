@@ -6,7 +6,7 @@ from mezzo.common.machine import find_machine
 from mezzo.contracts.plans import Plan
 from mezzo.planner.choices.gains import find_better
 from mezzo.report.records.headline import Headline
-from mezzo.report.records.headlines import find_told as find_told
+from mezzo.report.records.headlines import find_worst_file as find_worst_file
 from mezzo.report.records.headlines import head_conversion, head_folder, head_plan, head_tuning
 
 if TYPE_CHECKING:

@@ -21,11 +21,11 @@ def spell_corrections(corrections: Sequence[Correction]) -> list[dict[str, objec
     ]
 
 
-def read_corrections(document: object) -> tuple[Correction, ...]:
+def read_corrections(listed: object) -> tuple[Correction, ...]:
     """Corrections from JSON data. Raises ValueError: malformed."""
-    if not isinstance(document, list):
-        raise ValueError(f"corrected is {type(document).__name__}, wanted a list of corrections")
-    return tuple(_read(entry) for entry in document)
+    if not isinstance(listed, list):
+        raise ValueError(f"corrected is {type(listed).__name__}, wanted a list of corrections")
+    return tuple(_read(entry) for entry in listed)
 
 
 def _read(entry: object) -> Correction:

@@ -17,6 +17,7 @@ from mezzo.formats.precision_line import Precision, PrecisionLine, uniform
 from mezzo.formats.quantization import Quantization
 from mezzo.io.corrections import read_corrections, spell_corrections
 from mezzo.io.documents import parse_json
+from mezzo.io.provenance import spell_precision
 from mezzo.tables.policy import Category
 
 FORMAT = "mezzo-plan/1"
@@ -59,19 +60,11 @@ def to_json(plan: Plan) -> str:
 
 
 def _node(node: PlannedNode) -> dict[str, object]:
-    compute, accumulate, output = (str(dtype) for dtype in node.precision)
-    precision: object = (
-        compute if compute == accumulate == output else [compute, accumulate, output]
-    )
+    category = None if node.category is None else node.category.value
     return {
-        "name": node.name,
-        "op": node.op,
-        "kind": node.kind,
-        "precision": precision,
-        "category": None if node.category is None else node.category.value,
-        "rule": node.rule,
-        "because": node.because,
-        "cause": node.cause,
+        **node._asdict(),
+        "precision": spell_precision(node.precision),
+        "category": category,
     }
 
 

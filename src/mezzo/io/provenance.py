@@ -152,7 +152,7 @@ def to_text(provenance: Provenance) -> str:
             if row.rule is None
             else [_plain(row.rule), number, *([] if row.cause is None else [row.cause])]
         )
-        rows.append([_spell_precision(row.precision), category, *reason_fields])
+        rows.append([spell_precision(row.precision), category, *reason_fields])
     document = {
         "format": FORMAT,
         "made": [
@@ -183,7 +183,8 @@ def _plain(text: str) -> str:
     )
 
 
-def _spell_precision(precision: Precision) -> object:
+def spell_precision(precision: Precision) -> object:
+    """One dtype if all three agree, else the three."""
     spelled = [str(dtype) for dtype in precision]
     return spelled[0] if len(set(spelled)) == 1 else spelled
 

@@ -25,11 +25,11 @@ from mezzo.tables.facts import OpFacts
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from mezzo.api.strategies import StrategyRow
     from mezzo.plugins.discovery import Table
     from mezzo.plugins.entries import Origin
     from mezzo.report.layout.layout import Layout
     from mezzo.report.records.documents import Document
+    from mezzo.report.records.strategies import StrategyRow
 
 T = TypeVar("T")
 

@@ -269,7 +269,7 @@ def _(errors: LayerErrors) -> Card:
     outputs = errors.outputs[:_WORST]
     rows = [(f"output {entry.name}", "", *spell_errors(entry)) for entry in outputs]
     rows += [(name_of(entry, errors), spell_layer(entry), *spell_errors(entry)) for entry in layers]
-    every = [entry.error for entry in (*outputs, *layers)]
+    every = [*(entry.error for entry in outputs), *(entry.error for entry in layers)]
     shares = [share_of(error, max(every)) for error in every]
     return Card(lines, ("", "runs in", *ERRORS, "of the largest"), rows, shares)
 

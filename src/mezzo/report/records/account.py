@@ -6,7 +6,7 @@ sections: null or empty if the command does not fill them. Names are those of th
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from mezzo.contracts.plans import Accumulation, Plan, PlannedNode
 from mezzo.formats.dtypes import DType
@@ -14,6 +14,7 @@ from mezzo.report.records import sections
 from mezzo.report.records.documents import Document, document, encode, read_schema
 from mezzo.report.records.groups import count_precisions, group_high_nodes
 from mezzo.report.records.headline import Headline, describe_headline
+from mezzo.report.records.summary import Summary
 
 if TYPE_CHECKING:
     from mezzo.common.machine import Machine
@@ -22,27 +23,6 @@ if TYPE_CHECKING:
 
 Settings = Iterable[tuple[str, str]]
 _HIGH_FLOATS = frozenset({DType.FLOAT32, DType.FLOAT64})
-
-
-class SummaryLike(Protocol):
-    """The fields of a conversion's summary that reports use."""
-
-    @property
-    def low_nodes(self) -> int: ...
-    @property
-    def high_nodes(self) -> int: ...
-    @property
-    def casts(self) -> int: ...
-    @property
-    def size_before_bytes(self) -> int: ...
-    @property
-    def size_after_bytes(self) -> int: ...
-    @property
-    def opset_before(self) -> int | None: ...
-    @property
-    def opset_after(self) -> int | None: ...
-    @property
-    def notes(self) -> tuple[str, ...]: ...
 
 
 def schema() -> dict[str, Any]:
@@ -54,7 +34,7 @@ def describe_conversion(
     source: str,
     result: str,
     plan: Plan,
-    summary: SummaryLike,
+    summary: Summary,
     measured: "Measured | None" = None,
     *,
     settings: Settings = (),
@@ -76,7 +56,7 @@ def describe_tuning(
     source: str,
     result: str,
     plan: Plan,
-    summary: SummaryLike,
+    summary: Summary,
     measured: "Measured",
     *,
     settings: Settings = (),
@@ -216,7 +196,7 @@ def _account(
 
 
 def _describe_decisions(
-    source: str, result: str, plan: Plan, summary: SummaryLike, settings: Settings
+    source: str, result: str, plan: Plan, summary: Summary, settings: Settings
 ) -> Document:
     """Sections from a plan and a written model."""
     return {

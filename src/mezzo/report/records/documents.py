@@ -13,11 +13,14 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
+from mezzo.report.records.fused_units import NamedNode
+from mezzo.tables.quantized_kernels import Storage
+
 Document = dict[str, object]
 _VERSION = 1
 _OPEN_LEVELS = 2  # the document and its sections
 # Named tuples that documents list without the names of their fields.
-_AS_LISTS = frozenset({"NamedNode", "Storage"})
+_AS_LISTS = (NamedNode, Storage)
 
 
 def document(what: str, content: Mapping[str, object]) -> Document:
@@ -62,7 +65,7 @@ def encode(value: object) -> object:
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, tuple | list):
-        is_record = hasattr(value, "_fields") and type(value).__name__ not in _AS_LISTS
+        is_record = hasattr(value, "_fields") and not isinstance(value, _AS_LISTS)
         return encode_fields(value) if is_record else [encode(item) for item in value]
     if dataclasses.is_dataclass(value):
         return encode_fields(value)

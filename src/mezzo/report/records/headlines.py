@@ -41,7 +41,7 @@ from mezzo.report.text.measured.comparison import bounds_errors
 if TYPE_CHECKING:
     from mezzo.common.machine import Machine
     from mezzo.numerics.measures import Comparison, Measured
-    from mezzo.report.records.account import SummaryLike
+    from mezzo.report.records.summary import Summary
     from mezzo.report.text.folder import File, Folder
 
 _UNMEASURED = "nothing was measured: whether the answers stay the same is not known"
@@ -85,7 +85,7 @@ def head_conversion(
     source: str,
     result: str,
     plan: Plan,
-    summary: "SummaryLike",
+    summary: "Summary",
     measured: "Measured | None",
     machine: "Machine",
     better: Alternative | None = None,
@@ -135,7 +135,7 @@ def head_tuning(
     source: str,
     result: str,
     plan: Plan,
-    summary: "SummaryLike",
+    summary: "Summary",
     measured: "Measured",
     machine: "Machine",
     better: Alternative | None = None,
@@ -319,7 +319,7 @@ def _measured_speed(measured: "Measured | None", plan: Plan, machine: "Machine")
 
 
 def _gains(
-    plan: Plan, summary: "SummaryLike", speed: Speed, better: Alternative | None
+    plan: Plan, summary: "Summary", speed: Speed, better: Alternative | None
 ) -> tuple[str, ...]:
     sizes = tell_sizes(summary.size_before_bytes, summary.size_after_bytes)
     return (
@@ -431,7 +431,7 @@ def _round(error: float) -> str:
     return round_up(error) if 0 < error < math.inf else "1e-3"
 
 
-def find_told(folder: "Folder") -> "File":
+def find_worst_file(folder: "Folder") -> "File":
     """The file of a folder's headline: the one with the worst verdict, else the first."""
 
     def rank(file: "File") -> int:

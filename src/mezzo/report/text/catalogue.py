@@ -1,7 +1,6 @@
 """Tables of policies, strategies, targets and operators for people."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -14,6 +13,7 @@ from mezzo.plugins.entries import Origin
 from mezzo.report.layout.layout import Layout, blank, heading, indented
 from mezzo.report.layout.names import clean, join_some
 from mezzo.report.layout.numbers import spell_count
+from mezzo.report.records.strategies import StrategyRow
 from mezzo.tables.facts import OpFacts
 from mezzo.tables.policy import Policy, Rule
 from mezzo.tables.quantized_kernels import Bias, Operand, QuantizedKernel
@@ -74,29 +74,8 @@ def report_strategies(
     return [table]
 
 
-class StrategyRowLike(Protocol):
-    """The fields of a strategy's row that a report uses."""
-
-    @property
-    def strategy(self) -> str: ...
-    @property
-    def low_nodes(self) -> int: ...
-    @property
-    def nodes(self) -> int: ...
-    @property
-    def casts(self) -> int: ...
-    @property
-    def cast_bytes(self) -> int: ...
-    @property
-    def cost(self) -> int: ...
-    @property
-    def to_least(self) -> float | None: ...
-    @property
-    def by_format(self) -> Mapping[DType, int]: ...
-
-
 def report_strategy_rows(
-    layout: Layout, model: str, rows: Sequence[StrategyRowLike]
+    layout: Layout, model: str, rows: Sequence[StrategyRow]
 ) -> list[RenderableType]:
     """Counts of each strategy for a model, by format if there are several."""
     formats = [*rows[0].by_format] if rows and len(rows[0].by_format) > 1 else []

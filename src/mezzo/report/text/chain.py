@@ -1,7 +1,6 @@
 """Explanation of a node's precision in sentences, from the node to the one that caused it."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -10,6 +9,7 @@ from mezzo.contracts.plans import PlannedNode
 from mezzo.formats.dtypes import LOW_DTYPES, DType
 from mezzo.report.layout.layout import blank, dtype_style, indented, section
 from mezzo.report.layout.names import clean, join_or, join_some
+from mezzo.report.records.fused_units import FusedUnit
 from mezzo.report.records.suggestions import Asked
 from mezzo.tables.policy import Category
 
@@ -28,21 +28,10 @@ _ASSUMED = (
 )
 
 
-class UnitLike(Protocol):
-    """The fields of a fused unit that an explanation uses."""
-
-    @property
-    def pattern(self) -> str: ...
-    @property
-    def nodes(self) -> Sequence[tuple[str, str]]: ...
-    @property
-    def inside(self) -> str: ...
-
-
 def report_chain(
     chain: Sequence[PlannedNode],
     lows: Sequence[DType],
-    unit: UnitLike | None = None,
+    unit: FusedUnit | None = None,
     target: str = "",
     precisions: Mapping[str, DType] | None = None,
 ) -> list[RenderableType]:
@@ -162,7 +151,7 @@ def _sums(node: PlannedNode) -> list[RenderableType]:
 
 
 def _kernel(
-    node: PlannedNode, unit: UnitLike | None, target: str, precisions: Mapping[str, DType]
+    node: PlannedNode, unit: FusedUnit | None, target: str, precisions: Mapping[str, DType]
 ) -> list[RenderableType]:
     """The nodes that a target fuses with a node, and whether their precisions prevent that."""
     fused_with = [] if unit is None else [name for name, _ in unit.nodes if name != node.name]

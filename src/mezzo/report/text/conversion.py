@@ -24,7 +24,6 @@ from mezzo.report.layout.layout import (
 )
 from mezzo.report.layout.names import clean, join_or, join_some, spell_precision
 from mezzo.report.layout.numbers import spell_count, spell_data
-from mezzo.report.records.account import SummaryLike
 from mezzo.report.records.groups import (
     HighNodeGroup,
     count_before,
@@ -34,6 +33,7 @@ from mezzo.report.records.groups import (
     is_operator,
     spell_apart,
 )
+from mezzo.report.records.summary import Summary
 from mezzo.report.text.measured.comparison import report_notes, report_outputs, report_verdict
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def report_conversion(
     source: str,
     result: str,
     plan: Plan,
-    summary: SummaryLike,
+    summary: Summary,
     measured: "Measured | None" = None,
 ) -> list[RenderableType]:
     """A conversion with its evaluation on data, if there was any; without next steps."""
@@ -64,7 +64,7 @@ def report_conversion(
     return parts + report_notes(notes)
 
 
-def report_counts(layout: Layout, plan: Plan, summary: SummaryLike) -> RenderableType:
+def report_counts(layout: Layout, plan: Plan, summary: Summary) -> RenderableType:
     """Numbers of a model before and after."""
     table = layout.make_table("", "before", "after", right=("before", "after"))
     before = count_before(plan)

@@ -12,11 +12,12 @@ from mezzo.formats.dtypes import DType
 from mezzo.report.layout.layout import Layout, blank, heading, indented, section
 from mezzo.report.layout.names import clean, join_some
 from mezzo.report.layout.numbers import spell_count
-from mezzo.report.records.account import SummaryLike, describe_conversion
+from mezzo.report.records.account import describe_conversion
 from mezzo.report.records.account import schema as account_schema
 from mezzo.report.records.documents import Document, document, read_schema
 from mezzo.report.records.groups import count_precisions
 from mezzo.report.records.headline import Headline, describe_headline
+from mezzo.report.records.summary import Summary
 from mezzo.report.text.conversion import settings_line
 from mezzo.report.text.measured.comparison import RULINGS, report_notes
 
@@ -33,7 +34,7 @@ class ConvertedLike(Protocol):
     @property
     def plan(self) -> Plan: ...
     @property
-    def summary(self) -> SummaryLike: ...
+    def summary(self) -> Summary: ...
     @property
     def measured(self) -> "Measured | None": ...
 

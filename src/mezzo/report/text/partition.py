@@ -2,76 +2,24 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Protocol
 
 from rich.console import RenderableType
 from rich.text import Text
 
+from mezzo.analysis.fusion import kernels_of
 from mezzo.common.sizes import format_size
+from mezzo.plugins.discovery import targets
 from mezzo.report.layout.layout import Layout, blank, heading, indented, section
 from mezzo.report.layout.names import clean, join_some
 from mezzo.report.layout.numbers import spell_count
+from mezzo.report.records.fused_units import Extracted, FusedUnit, NamedNode, Split
 
 _LARGEST = 5
 _OPS_SHOWN = 6
 _ALONE_SHOWN = 10
 
 
-class NodeLike(Protocol):
-    """The fields of a node that a report uses."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def op(self) -> str: ...
-
-
-class FusedUnitLike(Protocol):
-    """The fields of a unit that a report uses."""
-
-    @property
-    def number(self) -> int: ...
-    @property
-    def pattern(self) -> str: ...
-    @property
-    def nodes(self) -> Sequence[NodeLike]: ...
-    @property
-    def source(self) -> str: ...
-    @property
-    def since(self) -> str: ...
-
-
-class PartitionLike(Protocol):
-    """The fields of a partition that a report uses."""
-
-    @property
-    def target(self) -> str: ...
-    @property
-    def fuses_as(self) -> str | None: ...
-    @property
-    def units(self) -> Sequence[FusedUnitLike]: ...
-    @property
-    def alone(self) -> Sequence[NodeLike]: ...
-    @property
-    def folded(self) -> Sequence[NodeLike]: ...
-
-
-class ExtractedLike(Protocol):
-    """The fields of an extracted part that a report uses."""
-
-    @property
-    def path(self) -> object: ...
-    @property
-    def size_bytes(self) -> int: ...
-    @property
-    def nodes(self) -> int: ...
-    @property
-    def inputs(self) -> Sequence[str]: ...
-    @property
-    def outputs(self) -> Sequence[str]: ...
-
-
-def report_partition(layout: Layout, model: str, split: PartitionLike) -> list[RenderableType]:
+def report_partition(layout: Layout, model: str, split: Split) -> list[RenderableType]:
     """The kernels that a target fuses."""
     fused = sum(len(unit.nodes) for unit in split.units)
     kernels = spell_count(len(split.units) + len(split.alone), "kernel")
@@ -91,11 +39,9 @@ def report_partition(layout: Layout, model: str, split: PartitionLike) -> list[R
         indented(f"{counted}{folded}{substitute}", style="dim"),
     ]
     if split.fuses_as is None:
-        why = (
-            "nothing is known of what it fuses; onnxruntime-cpu, onnxruntime-cuda, openvino-cpu and"
-            " tensorrt have rows"
-        )
-        return [*parts, blank(), indented(why)]
+        *others, last = _known_targets()
+        known = f"{', '.join(others)} and {last} have rows"
+        return [*parts, blank(), indented(f"nothing is known of what it fuses; {known}")]
     if split.units:
         parts += section("units by pattern", _patterns(layout, split.units))
         parts += section("the largest", _units(layout, _largest(split.units)))
@@ -104,7 +50,16 @@ def report_partition(layout: Layout, model: str, split: PartitionLike) -> list[R
     return parts
 
 
-def report_nodes(layout: Layout, split: PartitionLike) -> list[RenderableType]:
+def _known_targets() -> list[str]:
+    """The runtimes of model files whose fusions are known."""
+    return [
+        name
+        for name, target in sorted(targets().items())
+        if kernels_of(name) and target.runtime is not None and target.runtime.module is not None
+    ]
+
+
+def report_nodes(layout: Layout, split: Split) -> list[RenderableType]:
     """Every operator with its unit."""
     table = layout.make_table(
         "unit", "pattern", "operator", "node", right=("unit",), fixed=("pattern", "operator")
@@ -120,7 +75,7 @@ def report_nodes(layout: Layout, split: PartitionLike) -> list[RenderableType]:
     return section("every operator", table)
 
 
-def report_extracted(part: ExtractedLike, what: str) -> list[RenderableType]:
+def report_extracted(part: Extracted, what: str) -> list[RenderableType]:
     """The file and the ports of an extracted part."""
     nodes = f"{spell_count(part.nodes, 'node')}, {format_size(part.size_bytes)}"
     ports = (
@@ -130,7 +85,7 @@ def report_extracted(part: ExtractedLike, what: str) -> list[RenderableType]:
     return [heading(f"{clean(what)} -> {clean(str(part.path))}"), indented(nodes), indented(ports)]
 
 
-def _patterns(layout: Layout, units: Sequence[FusedUnitLike]) -> RenderableType:
+def _patterns(layout: Layout, units: Sequence[FusedUnit]) -> RenderableType:
     table = layout.make_table(
         "pattern",
         "units",
@@ -154,7 +109,7 @@ def _patterns(layout: Layout, units: Sequence[FusedUnitLike]) -> RenderableType:
     return table
 
 
-def _units(layout: Layout, units: Sequence[FusedUnitLike]) -> RenderableType:
+def _units(layout: Layout, units: Sequence[FusedUnit]) -> RenderableType:
     table = layout.make_table(
         "unit", "pattern", "operators", "from", "to", right=("unit", "operators")
     )
@@ -164,11 +119,11 @@ def _units(layout: Layout, units: Sequence[FusedUnitLike]) -> RenderableType:
     return table
 
 
-def _largest(units: Sequence[FusedUnitLike]) -> list[FusedUnitLike]:
+def _largest(units: Sequence[FusedUnit]) -> list[FusedUnit]:
     return sorted(units, key=lambda unit: (-len(unit.nodes), unit.number))[:_LARGEST]
 
 
-def _spell_ops(nodes: Sequence[NodeLike], most: int) -> str:
+def _spell_ops(nodes: Sequence[NamedNode], most: int) -> str:
     counted = Counter(node.op for node in nodes)
     rows = sorted(counted.items(), key=lambda row: (-row[1], row[0]))
     return join_some((f"{count} {op}" for op, count in rows), most)

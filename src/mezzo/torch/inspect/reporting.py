@@ -11,12 +11,12 @@ from mezzo.common.machine import find_machine
 from mezzo.common.safe_paths import write_file
 from mezzo.common.sizes import format_size
 from mezzo.contracts.plans import Plan
-from mezzo.conversion.results import Summary
 from mezzo.report.html import render
 from mezzo.report.html.page import MARK
 from mezzo.report.layout.numbers import spell_count
 from mezzo.report.records.account import describe_conversion, with_graph
 from mezzo.report.records.sections import describe_model
+from mezzo.report.records.summary import Summary
 from mezzo.report.views.joined_outlines import join_outlines, node_name
 from mezzo.torch.compiler.compiled import account
 from mezzo.torch.inspect.accounts import Account, GraphAccount

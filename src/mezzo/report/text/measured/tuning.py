@@ -17,7 +17,7 @@ from mezzo.report.layout.numbers import (
     spell_load,
     spell_time,
 )
-from mezzo.report.records.account import SummaryLike
+from mezzo.report.records.summary import Summary
 from mezzo.report.text.conversion import report_counts, report_high_nodes, settings_line
 from mezzo.report.text.measured.comparison import (
     bounds_errors,
@@ -42,7 +42,7 @@ _CLEARLY_CHEAPER = 0.95
 
 
 def report_tuning(
-    layout: Layout, source: str, result: str, plan: Plan, summary: SummaryLike, measured: "Measured"
+    layout: Layout, source: str, result: str, plan: Plan, summary: Summary, measured: "Measured"
 ) -> list[RenderableType]:
     """The result of a search, without next steps."""
     parts: list[RenderableType] = [
