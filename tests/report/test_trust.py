@@ -10,8 +10,9 @@ from mezzo.contracts.plans import Plan, PlannedNode
 from mezzo.formats.dtypes import DType
 from mezzo.formats.precision_line import Precision, line_of, uniform
 from mezzo.numerics.measures import Comparison, Measured, MetricResult, Ranges, Ruling
-from mezzo.report.records.headline import ResultStanding, expect_speed
+from mezzo.report.records.headline import ResultStanding
 from mezzo.report.records.headlines import head_comparison
+from mezzo.report.records.speeds import expect_speed
 from mezzo.report.records.trust import judge, risk_on_data
 
 MACHINE = Machine("x86_64", ("avx2",))

@@ -46,7 +46,7 @@ def describe_conversion(
     content = _describe_decisions(source, result, plan, summary, settings)
     if measured is not None:
         content |= _describe_measured(measured, plan, accumulation)
-    content["summary"] = _describe_headline(headline)
+    content["summary"] = describe_headline(headline)
     return _account(
         "convert", content, machine, summary.notes, () if measured is None else measured.all_notes
     )
@@ -67,7 +67,7 @@ def describe_tuning(
     """Account of a search: its result, its measurements, and the reason why it stopped."""
     content = _describe_decisions(source, result, plan, summary, settings)
     content |= _describe_measured(measured, plan, accumulation)
-    content["summary"] = _describe_headline(headline)
+    content["summary"] = describe_headline(headline)
     return _account("tune", content, machine, summary.notes, measured.all_notes)
 
 
@@ -92,7 +92,7 @@ def describe_comparison(
         values = (*comparison.outputs, *comparison.layers)
         formats = {value.ulp_format for value in values} - _HIGH_FLOATS
     content: Document = {
-        "summary": _describe_headline(headline),
+        "summary": describe_headline(headline),
         "models": [
             sections.describe_model("reference", reference),
             sections.describe_model("candidate", model),
@@ -244,10 +244,6 @@ def _describe_measured(
         "timing": encode(measured.timing),
         "runtime": None if runtime is None else sections.describe_runtime(runtime),
     }
-
-
-def _describe_headline(headline: Headline | None) -> Document | None:
-    return None if headline is None else describe_headline(headline)
 
 
 def describe_chain(model: str, chain: Iterable[PlannedNode], unit: object = None) -> Document:

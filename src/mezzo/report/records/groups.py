@@ -31,6 +31,12 @@ def count_precisions(plan: Plan) -> Mapping[DType, int]:
     return {dtype: counts[dtype] for dtype in (*levels, *others)}
 
 
+def runs_low(plan: Plan) -> bool:
+    """Whether some operator runs below the base precision."""
+    counts = count_precisions(plan)
+    return any(counts[dtype] for dtype in plan.lows)
+
+
 def spell_apart(plan: Plan) -> str:
     """A sentence on nodes in dtypes that the plan does not cover, with a remedy."""
     if not plan.apart:

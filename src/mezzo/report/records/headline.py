@@ -8,14 +8,10 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from mezzo.common.sizes import format_size
 from mezzo.report.records.documents import Document, encode
-from mezzo.tables.target import Gain
-
-if TYPE_CHECKING:
-    from mezzo.common.machine import Machine
 
 
 class ResultStanding(enum.Enum):
@@ -83,47 +79,24 @@ class Headline:
         return ("verdict", self.verdict), ("risk", self.risk), *zip(labels, self.gains, strict=True)
 
 
-def describe_headline(headline: Headline) -> Document:
+def describe_headline(headline: Headline | None) -> Document | None:
     """A headline as JSON data, the "summary" of a document."""
-    return {
-        "title": headline.title,
-        "standing": headline.standing.value,
-        "verdict": headline.verdict,
-        "risk": headline.risk,
-        "gains": list(headline.gains),
-        "is_faster": headline.is_faster,
-        "next": encode(headline.step),
-    }
+    return (
+        None
+        if headline is None
+        else {
+            "title": headline.title,
+            "standing": headline.standing.value,
+            "verdict": headline.verdict,
+            "risk": headline.risk,
+            "gains": list(headline.gains),
+            "is_faster": headline.is_faster,
+            "next": encode(headline.step),
+        }
+    )
 
 
 def tell_sizes(before_bytes: int, after_bytes: int) -> str:
     """Sizes of source and result: "size 399 KB -> 209 KB (52 %)"."""
     share = f" ({100 * after_bytes / before_bytes:.0f} %)" if before_bytes else ""
     return f"size {format_size(before_bytes)} -> {format_size(after_bytes)}{share}"
-
-
-class Speed(NamedTuple):
-    """The expected speed of a result: a sentence, and yes, no or None for unknown."""
-
-    sentence: str
-    is_faster: bool | None
-
-
-def expect_speed(
-    gain: Gain | None, target: str, machine: "Machine", why_not: str | None = None
-) -> Speed:
-    """The speed that a target's table predicts for a format, if the result runs on this machine.
-
-    `why_not` is the reason why a result was not checked. A gain that was not measured is expected,
-    so `is_faster` is None.
-    """
-    if gain is None:
-        return Speed(f"speed not known: no row of target {target} tells", None)
-    if not gain.is_faster:
-        return Speed(f"no speed gain: {gain.in_short}", False)
-    is_faster_here = gain.is_faster_on(machine)
-    if is_faster_here is False:
-        return Speed(f"no speed gain on this machine: it lacks {' and '.join(gain.needs)}", False)
-    needed = "" if is_faster_here else f" with {' or '.join(gain.needs)}"
-    checked = "not measured:" if why_not is None else f"not checked: {why_not};"
-    return Speed(f"faster expected{needed}, {checked} {gain.in_short}", None)

@@ -2,7 +2,6 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,13 +9,12 @@ from mezzo.contracts.plans import Plan
 from mezzo.formats.dtypes import LOW_DTYPES
 from mezzo.formats.format_words import words_of
 from mezzo.report.layout.names import clean
-from mezzo.report.layout.numbers import round_up, spell_count
+from mezzo.report.layout.numbers import spell_count
 from mezzo.report.records.float_products import tell_float_products
 from mezzo.report.records.groups import (
-    choose_example,
     count_casts,
     count_precisions,
-    group_high_nodes,
+    runs_low,
     spell_apart,
 )
 from mezzo.report.records.headline import (
@@ -24,10 +22,17 @@ from mezzo.report.records.headline import (
     Headline,
     Move,
     ResultStanding,
-    Speed,
-    expect_speed,
     tell_sizes,
 )
+from mezzo.report.records.next_steps import (
+    Alternative,
+    after_judging,
+    allow_more,
+    explain_example,
+    loosen,
+    retarget,
+)
+from mezzo.report.records.speeds import Speed, expect_speed, measured_speed, speed_of
 from mezzo.report.records.trust import (
     error_of,
     judge,
@@ -36,7 +41,6 @@ from mezzo.report.records.trust import (
     spell_bound,
     spell_samples,
 )
-from mezzo.report.text.measured.comparison import bounds_errors
 
 if TYPE_CHECKING:
     from mezzo.common.machine import Machine
@@ -45,22 +49,19 @@ if TYPE_CHECKING:
     from mezzo.report.text.folder import File, Folder
 
 _UNMEASURED = "nothing was measured: whether the answers stay the same is not known"
-# Rules of INT8 nodes that the source model already has.
-_KEPT_QUANTIZED = frozenset({"quantized-part", "quantized-unit", "quantized-weight"})
 _WORST_LAST = ("same", "undecided", "cannot tell", "different")
-Alternative = tuple[str, str]  # a faster target installed here, and the format that it is faster in
 
 
 def head_plan(
     source: str, plan: Plan, machine: "Machine", better: Alternative | None = None
 ) -> Headline:
     """The headline of a plan. `better`: a target that gains on this machine if its own does not."""
-    speed = _speed_of(plan, machine)
+    speed = speed_of(plan, machine)
     aim = Aim(Move.WRITE)
-    if not _runs_low(plan):
-        aim = _explain(plan)
+    if not runs_low(plan):
+        aim = explain_example(plan)
     elif speed.is_faster is False and better is not None:
-        aim = _retarget(better)
+        aim = retarget(better)
     return Headline(
         title=f"plan of {clean(source)}{_wanted(plan)}",
         standing=ResultStanding.UNJUDGED,
@@ -69,13 +70,7 @@ def head_plan(
             f" {spell_count(count_casts(plan), 'cast')}"
         ),
         risk=_asked_for(plan) or _UNMEASURED,
-        gains=(
-            *_chosen(plan),
-            *_held_back(plan),
-            speed.sentence,
-            *tell_float_products(plan),
-            *_instead(speed, better),
-        ),
+        gains=_gains(plan, speed, better),
         is_faster=speed.is_faster,
         aim=aim,
     )
@@ -91,7 +86,7 @@ def head_conversion(
     better: Alternative | None = None,
 ) -> Headline:
     """The headline of a written model, with a verdict if it was compared on data."""
-    speed = _measured_speed(measured, plan, machine) or _speed_of(plan, machine, _why_not(measured))
+    speed = measured_speed(measured, plan, machine) or speed_of(plan, machine, _why_not(measured))
     comparison = None if measured is None else measured.comparison
     on_runtime = _wrong_on_runtime(measured)
     if on_runtime is not None and (comparison is None or not comparison.is_wrong):
@@ -105,7 +100,7 @@ def head_conversion(
     elif comparison is None:
         standing, verdict = ResultStanding.UNJUDGED, f"written, not judged: {_count_nodes(plan)}"
         risk = _asked_for(plan) or _UNMEASURED
-        aim = Aim(Move.JUDGE) if _runs_low(plan) else _explain(plan)
+        aim = Aim(Move.JUDGE) if runs_low(plan) else explain_example(plan)
     else:
         assert measured is not None, "a comparison was measured"
         standing, verdict = judge(comparison)
@@ -119,13 +114,13 @@ def head_conversion(
                 f"emulated, the same file is {verdict}",
                 in_doubt,
             )
-        aim = _after_judging(standing, comparison, plan, speed, better)
+        aim = after_judging(standing, comparison, plan, speed, better)
     return Headline(
         title=f"{clean(source)} -> {clean(result)}{_wanted(plan)}",
         standing=standing,
         verdict=verdict,
         risk=risk,
-        gains=_gains(plan, summary, speed, better),
+        gains=_gains(plan, speed, better, summary),
         is_faster=speed.is_faster,
         aim=aim,
     )
@@ -143,7 +138,7 @@ def head_tuning(
     """The headline of a search."""
     search, comparison = measured.search, measured.comparison
     assert search is not None and comparison is not None, "a search ends with a check"
-    speed = _measured_speed(measured, plan, machine) or _speed_of(plan, machine, _why_not(measured))
+    speed = measured_speed(measured, plan, machine) or speed_of(plan, machine, _why_not(measured))
     standing, verdict = judge(comparison)
     # A search's budget is on the estimate.
     if standing is ResultStanding.OPEN and search.is_within_budget:
@@ -165,21 +160,21 @@ def head_tuning(
         risk = "judged on the data it was tuned on: other data may be worse"
     aim = Aim(Move.JUDGE)
     if standing is ResultStanding.WRONG and math.isfinite(comparison.verdict.error.estimate):
-        aim = _loosen(comparison, plan)
+        aim = loosen(comparison, plan)
     elif standing is ResultStanding.OPEN:
         aim = Aim(Move.MEASURE)
-    elif not _runs_low(plan):
-        aim = _allow_more(measured) or _explain(plan)
+    elif not runs_low(plan):
+        aim = allow_more(measured) or explain_example(plan)
     elif standing is ResultStanding.UNREFUTED:
         aim = Aim(Move.JUDGE_ON_OWN_DATA)
-    elif speed.is_faster is False and _runs_low(plan):
-        aim = _retarget(better)
+    elif speed.is_faster is False and runs_low(plan):
+        aim = retarget(better)
     return Headline(
         title=f"{clean(source)} -> {clean(result)}{_wanted(plan)}",
         standing=standing,
         verdict=f"{verdict}{unseen}; {_count_nodes(plan)}",
         risk=risk,
-        gains=_gains(plan, summary, speed, better),
+        gains=_gains(plan, speed, better, summary),
         is_faster=speed.is_faster,
         aim=aim,
     )
@@ -247,11 +242,6 @@ def _count_nodes(plan: Plan) -> str:
     return ", ".join([*lows, *rest, *uncovered])
 
 
-def _runs_low(plan: Plan) -> bool:
-    counts = count_precisions(plan)
-    return any(counts[dtype] for dtype in plan.lows)
-
-
 def _why_not(measured: "Measured | None") -> str | None:
     """The reason why a result was not checked on its runtime; None if it was, or none is known."""
     return None if measured is None or measured.runtime is None else measured.runtime.why_not
@@ -275,61 +265,15 @@ def _open_on_runtime(measured: "Measured") -> str | None:
     return f"{ruling} on {clean(checked.runtime or checked.target)}: {clean(reason)}"
 
 
-def _speed_of(plan: Plan, machine: "Machine", why_not: str | None = None) -> Speed:
-    if not _runs_low(plan):
-        count = sum(node.rule in _KEPT_QUANTIZED for node in plan.nodes)
-        if count:
-            why = (
-                f"the model came quantized, and {spell_count(count, 'node')} of its integer kernels"
-                " stay as they are"
-            )
-            return Speed(f"no further speed gain: {why}", False)
-        is_planned = sum(count_precisions(plan).values())
-        status = (
-            f"every node stays in {plan.high}" if is_planned else f"no node computes in {plan.high}"
-        )
-        return Speed(f"no speed gain: {status}", False)
-    target = dict(plan.settings).get("target", "")
-    return expect_speed(plan.gain, clean(target), machine, why_not)
-
-
-def _measured_speed(measured: "Measured | None", plan: Plan, machine: "Machine") -> Speed | None:
-    """The measured speed, if the result was timed."""
-    timed = None if measured is None else measured.timing
-    if timed is None or not _runs_low(plan):
-        return None
-    base, result = timed.models[:2]
-    if base.median_ns is None or result.median_ns is None or result.speed is None:
-        return None
-    times = f"a run takes {result.median_ns / 1e6:.3g} ms, {base.median_ns / 1e6:.3g} ms in FP32"
-    features = [
-        need for need in (() if plan.gain is None else plan.gain.needs) if machine.has(need)
-    ]
-    needed = f" with {', '.join(features)}" if features else ""
-    text = f"measured on {clean(timed.runtime)}{needed}: {times}"
-    ends = f"{result.speed.low:.2f} to {result.speed.high:.2f}"
-    if result.speed.low <= 1.0 <= result.speed.high:
-        return Speed(
-            f"{text}: not told apart from FP32 ({result.speed.estimate:.2f} times as fast, {ends})",
-            None,
-        )
-    return Speed(
-        f"{text}: {result.speed.estimate:.2f} times as fast ({ends})", result.speed.low > 1.0
-    )
-
-
 def _gains(
-    plan: Plan, summary: "Summary", speed: Speed, better: Alternative | None
+    plan: Plan, speed: Speed, better: Alternative | None, summary: "Summary | None" = None
 ) -> tuple[str, ...]:
-    sizes = tell_sizes(summary.size_before_bytes, summary.size_after_bytes)
-    return (
-        *_chosen(plan),
-        *_held_back(plan),
-        sizes,
-        speed.sentence,
-        *tell_float_products(plan),
-        *_instead(speed, better),
-    )
+    gains = _chosen(plan)
+    if plan.obstacle is not None:  # nodes stay high that a newer opset would let run low
+        gains = (*gains, clean(plan.obstacle))
+    if summary is not None:
+        gains = (*gains, tell_sizes(summary.size_before_bytes, summary.size_after_bytes))
+    return (*gains, speed.sentence, *tell_float_products(plan), *_instead(speed, better))
 
 
 def _chosen(plan: Plan) -> tuple[str, ...]:
@@ -337,25 +281,11 @@ def _chosen(plan: Plan) -> tuple[str, ...]:
     return () if plan.choice is None else (plan.choice,)
 
 
-def _held_back(plan: Plan) -> tuple[str, ...]:
-    """The reason why nodes stay high that a newer opset would let run low."""
-    return () if plan.obstacle is None else (clean(plan.obstacle),)
-
-
 def _instead(speed: Speed, better: Alternative | None) -> tuple[str, ...]:
     if speed.is_faster is not False or better is None:
         return ()
     target, to = better
     return (f"{target}, installed here, gains by {to}: --target {target} --to {to}",)
-
-
-def _retarget(better: Alternative | None) -> Aim:
-    """Use the faster target, or look for one."""
-    return (
-        Aim(Move.RETARGET)
-        if better is None
-        else Aim(Move.RETARGET, {"target": better[0], "to": better[1]})
-    )
 
 
 def _asked_for(plan: Plan) -> str | None:
@@ -371,76 +301,19 @@ def _asked_for(plan: Plan) -> str | None:
     return f"nothing was measured, and {len(forced)} {runs} low because --include says so"
 
 
-def _after_judging(
-    standing: ResultStanding,
-    comparison: "Comparison",
-    plan: Plan,
-    speed: Speed,
-    better: Alternative | None,
-) -> Aim:
-    """The next step for a result with a verdict."""
-    if standing is ResultStanding.WRONG:
-        return Aim(Move.TUNE)
-    if standing is ResultStanding.OPEN:
-        return Aim(Move.MEASURE)
-    if standing is ResultStanding.UNREFUTED:
-        return Aim(Move.JUDGE_ON_OWN_DATA)
-    if speed.is_faster is False and _runs_low(plan):
-        return _retarget(better)
-    if group_high_nodes(plan):
-        return Aim(
-            Move.TUNE,
-            {"max_error": _round(comparison.verdict.budget)} if bounds_errors(comparison) else {},
-        )
-    return _explain(plan)
-
-
-def _explain(plan: Plan) -> Aim:
-    node = choose_example(plan)
-    words: Mapping[str, str] = {} if node is None else {"node": node.name}
-    return Aim(Move.EXPLAIN, words)
-
-
-def _allow_more(measured: "Measured") -> Aim | None:
-    """The smallest budget with a low node on the frontier, as a next step; None if unknown."""
-    comparison, search = measured.comparison, measured.search
-    if (
-        comparison is None
-        or search is None
-        or (comparison.metric is not None and not bounds_errors(comparison))
-    ):
-        return None
-    errors = [point.best_error for point in measured.frontier if point.low_nodes]
-    smallest = min((error for error in errors if 0 < error < math.inf), default=None)
-    return (
-        None
-        if smallest is None
-        else Aim(Move.LOOSEN, {"max_error": _round(smallest * search.margin)})
-    )
-
-
-def _loosen(comparison: "Comparison", plan: Plan) -> Aim:
-    error = comparison.verdict.error.estimate
-    if comparison.metric is not None and not bounds_errors(comparison):
-        return _explain(plan)
-    return Aim(Move.LOOSEN, {"max_error": _round(1.5 * error)})
-
-
-def _round(error: float) -> str:
-    """A bound to ask for."""
-    return round_up(error) if 0 < error < math.inf else "1e-3"
-
-
 def find_worst_file(folder: "Folder") -> "File":
     """The file of a folder's headline: the one with the worst verdict, else the first."""
 
     def rank(file: "File") -> int:
-        measured = file.converted.measured
-        if measured is None or measured.comparison is None:
-            return -1
-        return _WORST_LAST.index(measured.comparison.verdict.ruling.value)
+        comparison = _comparison_of(file)
+        return -1 if comparison is None else _WORST_LAST.index(comparison.verdict.ruling.value)
 
     return max(folder.files, key=rank)
+
+
+def _comparison_of(file: "File") -> "Comparison | None":
+    measured = file.converted.measured
+    return None if measured is None else measured.comparison
 
 
 def head_folder(
@@ -454,44 +327,24 @@ def head_folder(
     results = tuple(file.converted for file in folder.files)
     first = results[0]
     goal = _wanted(replace(first.plan, settings=folder.settings))
-    checks = [
-        (file.result, file.converted.measured.comparison)
-        for file in folder.files
-        if file.converted.measured is not None and file.converted.measured.comparison is not None
-    ]
-    worst = max(
-        checks, key=lambda check: _WORST_LAST.index(check[1].verdict.ruling.value), default=None
-    )
-    speeds = [_speed_of(entry.plan, machine) for entry in results]
+    checked = [file for file in folder.files if _comparison_of(file) is not None]
+    worst = find_worst_file(folder)
+    comparison = _comparison_of(worst)
+    speeds = [speed_of(entry.plan, machine) for entry in results]
     speed = next((candidate for candidate in speeds if candidate.is_faster is not False), speeds[0])
     models = spell_count(len(results), "model")
-    if worst is None:
-        standing, verdict, risk = (
-            ResultStanding.UNJUDGED,
-            f"written, not judged: {models}",
-            _UNMEASURED,
-        )
-        aim = Aim(Move.JUDGE)
+    if comparison is None:
+        standing, verdict = ResultStanding.UNJUDGED, f"written, not judged: {models}"
+        risk = _UNMEASURED
     else:
-        standing, text = judge(worst[1])
-        verdict = (
-            text
-            if len(results) == 1
-            else f"{text}, the worst of {len(checks)} checked: {clean(worst[0])}"
-        )
-        risk, aim = (
-            risk_of(worst[1]),
-            Aim(Move.TUNE if standing is ResultStanding.WRONG else Move.JUDGE),
-        )
-        if len(checks) < len(results):
-            risk = f"{len(results) - len(checks)} of {models} had no data and were not judged"
-    before, after = (
-        sum(sizes)
-        for sizes in zip(
-            *((m.summary.size_before_bytes, m.summary.size_after_bytes) for m in results),
-            strict=True,
-        )
-    )
+        standing, verdict = judge(comparison)
+        risk = risk_of(comparison)
+        if len(results) > 1:
+            verdict += f", the worst of {len(checked)} checked: {clean(worst.result)}"
+        if len(checked) < len(results):
+            risk = f"{len(results) - len(checked)} of {models} had no data and were not judged"
+    before = sum(entry.summary.size_before_bytes for entry in results)
+    after = sum(entry.summary.size_after_bytes for entry in results)
     return Headline(
         title=f"{clean(source)} -> {clean(result)}{goal}",
         standing=standing,
@@ -504,5 +357,5 @@ def head_folder(
             *_instead(speed, better),
         ),
         is_faster=speed.is_faster,
-        aim=aim,
+        aim=Aim(Move.TUNE if standing is ResultStanding.WRONG else Move.JUDGE),
     )

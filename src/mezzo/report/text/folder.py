@@ -125,7 +125,7 @@ def describe_folder(
     return document(
         "folder",
         {
-            "summary": None if headline is None else describe_headline(headline),
+            "summary": describe_headline(headline),
             "source": source,
             "result": result,
             "layout": folder.layout,

@@ -10,6 +10,7 @@ from mezzo.report.views.outline import (
     OutlinedPlan,
     OutlinedValue,
     PlacedCast,
+    group_by_dtype,
 )
 
 
@@ -24,8 +25,8 @@ def join_outlines(name: str, outlines: Mapping[str, Outline]) -> Outline:
     groups = [NodeBox("", None, "graph")]
     nodes: list[OutlinedNode] = []
     values: list[OutlinedValue] = []
-    precisions: dict[DType, list[int]] = {}
-    retyped: dict[DType, list[int]] = {}
+    precisions: list[tuple[DType, int]] = []
+    retyped: list[tuple[DType, int]] = []
     casts: list[PlacedCast] = []
     for position, (graph, part) in enumerate(outlines.items()):
         box, first, base = len(groups), len(nodes), len(values)
@@ -48,17 +49,15 @@ def join_outlines(name: str, outlines: Mapping[str, Outline]) -> Outline:
         ]
         values += [value._replace(producer=value.producer + first) for value in part.values]
         (plan,) = part.plans
-        for target, ids, offset in (
-            (precisions, plan.precisions, first),
-            (retyped, plan.retyped, base),
-        ):
-            for dtype, numbers in ids.items():
-                target.setdefault(dtype, []).extend(number + offset for number in numbers)
+        for dtype, members in plan.precisions.items():
+            precisions += [(dtype, number + first) for number in members]
+        for dtype, members in plan.retyped.items():
+            retyped += [(dtype, number + base) for number in members]
         casts += [
             cast._replace(value=cast.value + base, users=tuple(user + first for user in cast.users))
             for cast in plan.casts
         ]
-    joined = OutlinedPlan(name, _settled(precisions), _settled(retyped), tuple(casts))
+    joined = OutlinedPlan(name, group_by_dtype(precisions), group_by_dtype(retyped), tuple(casts))
     return Outline(tuple(groups), tuple(nodes), tuple(values), (joined,))
 
 
@@ -69,7 +68,3 @@ def node_name(graph: str, name: str, place: int) -> str:
 
 def _moved(values: Sequence[int | None], base: int) -> tuple[int | None, ...]:
     return tuple(None if value is None else value + base for value in values)
-
-
-def _settled(numbers: Mapping[DType, Sequence[int]]) -> Mapping[DType, tuple[int, ...]]:
-    return {dtype: tuple(ids) for dtype, ids in numbers.items()}

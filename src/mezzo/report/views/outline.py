@@ -104,15 +104,13 @@ def outline(graph: Graph, plans: Iterable[OutlinedPlan]) -> Outline:
 
 def outline_plan(graph: Graph, name: str, plan: Plan) -> OutlinedPlan:
     """The outline of a plan for its graph."""
-    by_dtype: dict[DType, list[int]] = {}
+    planned = []
     for node in plan.nodes:
         number = graph.by_name.get(node.name)
         # Nodes without floats, such as integer inputs, have no precision.
         if number is not None and graph.nodes[number].signature.dtype is not None:
-            by_dtype.setdefault(node.precision.compute, []).append(number)
-    return outline_edits(
-        name, {dtype: tuple(numbers) for dtype, numbers in by_dtype.items()}, plan.edits
-    )
+            planned.append((node.precision.compute, number))
+    return outline_edits(name, group_by_dtype(planned), plan.edits)
 
 
 def outline_edits(
@@ -122,13 +120,13 @@ def outline_edits(
     counts: PlanCounts | None = None,
 ) -> OutlinedPlan:
     """The outline of an assignment and its edits."""
-    retyped: dict[DType, list[int]] = {}
+    retyped: list[tuple[DType, int]] = []
     users: dict[tuple[int, DType], dict[int, None]] = {}
     is_copy: dict[tuple[int, DType], bool] = {}
     for edit in edits:
         match edit:
             case Retype():
-                retyped.setdefault(edit.dtype, []).append(edit.value)
+                retyped.append((edit.dtype, edit.value))
             case AddCast() | AddCopy():
                 is_copy[edit.value, edit.dtype] = isinstance(edit, AddCopy)
             case Rewire():
@@ -137,17 +135,12 @@ def outline_edits(
         PlacedCast(value, dtype, copied, tuple(users.get((value, dtype), ())))
         for (value, dtype), copied in is_copy.items()
     )
-    return OutlinedPlan(
-        name, precisions, {dtype: tuple(values) for dtype, values in retyped.items()}, casts, counts
-    )
+    return OutlinedPlan(name, precisions, group_by_dtype(retyped), casts, counts)
 
 
 def outline_as_it_is(graph: Graph, name: str) -> OutlinedPlan:
     """The outline of a source model: dtypes, and widening casts, which are no graph nodes."""
-    by_dtype: dict[DType, list[int]] = {}
-    for node in graph.nodes:
-        if node.signature.dtype is not None:
-            by_dtype.setdefault(node.signature.dtype, []).append(node.id)
+    typed = ((node.signature.dtype, node.id) for node in graph.nodes)
     users: dict[int, dict[int, None]] = {}
     for use in sorted(graph.widened):
         value = graph.nodes[use.node].inputs[use.operand]
@@ -157,19 +150,26 @@ def outline_as_it_is(graph: Graph, name: str) -> OutlinedPlan:
         PlacedCast(value, DType.FLOAT32, False, tuple(readers))
         for value, readers in sorted(users.items())
     )
-    return OutlinedPlan(
-        name, {dtype: tuple(numbers) for dtype, numbers in by_dtype.items()}, {}, casts
-    )
+    return OutlinedPlan(name, group_by_dtype(typed), {}, casts)
 
 
 def outline_matching(graph: Graph, name: str, other: Graph) -> OutlinedPlan:
     """The outline of another model over this graph: dtypes of its nodes with the same names."""
+    matches = ((other.by_name.get(node.name), node.id) for node in graph.nodes)
+    typed = [
+        (other.nodes[match].signature.dtype, number)
+        for match, number in matches
+        if match is not None
+    ]
+    return OutlinedPlan(name, group_by_dtype(typed), {}, ())
+
+
+def group_by_dtype(
+    numbers: Iterable[tuple[DType | None, int]],
+) -> Mapping[DType, tuple[int, ...]]:
+    """Nodes or values by dtype, without those that have none."""
     by_dtype: dict[DType, list[int]] = {}
-    for node in graph.nodes:
-        match = other.by_name.get(node.name)
-        dtype = None if match is None else other.nodes[match].signature.dtype
+    for dtype, number in numbers:
         if dtype is not None:
-            by_dtype.setdefault(dtype, []).append(node.id)
-    return OutlinedPlan(
-        name, {dtype: tuple(numbers) for dtype, numbers in by_dtype.items()}, {}, ()
-    )
+            by_dtype.setdefault(dtype, []).append(number)
+    return {dtype: tuple(members) for dtype, members in by_dtype.items()}

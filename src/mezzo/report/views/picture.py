@@ -3,10 +3,12 @@
 Sizes are those of the planner's casts: an open dimension counts as `NOMINAL_DIM`.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from mezzo.common.union_find import joined
 from mezzo.contracts.plans import (
     AddCast,
     AddCopy,
@@ -90,12 +92,19 @@ def draw(problem: Problem, levels: Sequence[int], plan: Plan) -> Picture:
     """Counts of a plan by precision, and the islands that stay high."""
     graph, line, is_absent = problem.graph, problem.line, problem.is_absent.tolist()
     activations = _activations(problem, levels)
+    written: Counter[DType] = Counter()
+    for writes in activations.values():
+        for dtype, size_bytes in writes:
+            written[dtype] += size_bytes
     products, uncounted = _products(problem)
     runs_in = {
         node.id: plan.by_name[node.name].precision.compute
         for node in graph.nodes
         if node.kind is Kind.OP and not is_absent[node.id]
     }
+    multiplied: Counter[DType] = Counter()
+    for number, count in products.items():
+        multiplied[runs_in[number]] += count
     weights = _weights(graph, plan)
     nodes = Counter(runs_in.values())
     planned = (*line.beside, line.base_dtype)
@@ -105,15 +114,8 @@ def draw(problem: Problem, levels: Sequence[int], plan: Plan) -> Picture:
             dtype=dtype,
             nodes=nodes[dtype],
             weights_bytes=weights[dtype],
-            activations_bytes=sum(
-                bytes_
-                for number, writes in activations.items()
-                for written, bytes_ in writes
-                if written is dtype
-            ),
-            multiply_adds=sum(
-                count for number, count in products.items() if runs_in.get(number) is dtype
-            ),
+            activations_bytes=written[dtype],
+            multiply_adds=multiplied[dtype],
         )
         for dtype in (*planned, *other_dtypes)
     )
@@ -242,28 +244,21 @@ def _multiply_adds(graph: Graph, node: Node) -> int | None:
             is_turned = bool(node.attributes.get("transB"))
             return results * second[-1 if is_turned or len(second) == 1 else -2]
     elif node.op in _CONVOLUTIONS and second and not node.attributes.get("transposed"):
-        return results * _product(second[1:])
+        return results * math.prod(second[1:])
     elif (node.op in _TURNED or node.attributes.get("transposed")) and second:
         source = node.inputs[0]
-        return None if source is None else graph.values[source].elements * _product(second[1:])
+        return None if source is None else graph.values[source].elements * math.prod(second[1:])
     elif node.op in ("LSTM", "GRU", "RNN") and first and len(node.inputs) > 2:
         weights = sum(
             graph.values[value].elements for value in node.inputs[1:3] if value is not None
         )
-        return _product(first[:-1]) * weights
+        return math.prod(first[:-1]) * weights
     return None
 
 
 def _shape(graph: Graph, value: int) -> tuple[int, ...] | None:
     shape = graph.shapes.get(value)
     return None if shape is None else tuple(NOMINAL_DIM if dim is None else dim for dim in shape)
-
-
-def _product(dims: Sequence[int]) -> int:
-    product = 1
-    for dim in dims:
-        product *= dim
-    return product
 
 
 def _is_nominal(graph: Graph) -> bool:
@@ -345,27 +340,14 @@ def _connected(graph: Graph, members: Sequence[int]) -> list[list[int]]:
     """Connected components of the members along float values and ties; each in node order."""
     from mezzo.ir.columns import GROUP
 
-    chosen = set(members)
-    ties = {node.id for node in graph.nodes if node.kind is Kind.TIE}
-    parent = {number: number for number in sorted(chosen | ties)}
-
-    def find(number: int) -> int:
-        while parent[number] != number:
-            parent[number] = parent[parent[number]]
-            number = parent[number]
-        return number
-
+    connectable = {*members, *(node.id for node in graph.nodes if node.kind is Kind.TIE)}
     columns = graph.columns
     is_group = columns.use_role == GROUP
-    pairs = zip(
-        columns.use_value[is_group].tolist(), columns.use_node[is_group].tolist(), strict=True
-    )
-    for value, reader in pairs:
-        producer = graph.values[value].producer
-        if producer in parent and reader in parent:
-            first, second = sorted((find(producer), find(reader)))
-            parent[second] = first
+    producers = columns.value_producer[columns.use_value[is_group]].tolist()
+    readers = columns.use_node[is_group].tolist()
+    pairs = [pair for pair in zip(producers, readers, strict=True) if connectable.issuperset(pair)]
+    root_of = joined(range(len(graph.nodes)), pairs)
     groups: dict[int, list[int]] = {}
-    for number in sorted(chosen):
-        groups.setdefault(find(number), []).append(number)
+    for number in sorted(members):
+        groups.setdefault(root_of[number], []).append(number)
     return list(groups.values())
