@@ -4,6 +4,7 @@ import json
 import math
 import re
 from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -31,7 +32,9 @@ from mezzo.report.records.account import (
     describe_tuning,
     schema,
 )
-from mezzo.report.records.documents import number, to_json
+from mezzo.report.records.documents import encode, number, to_json
+from mezzo.report.records.fused_units import NamedNode
+from mezzo.tables.quantized_kernels import Storage
 
 NAMES = ("in.onnx", "out.onnx")
 
@@ -219,6 +222,23 @@ def test_layout_changes_nothing_and_gives_a_row_a_line(name):
 )
 def test_layout_holds_for_any_document(odd):
     assert json.loads(to_json(odd)) == odd
+
+
+@pytest.mark.parametrize(
+    ("value", "encoded"),
+    [
+        (measures.Interval(0.5, 0.0, math.inf), {"estimate": 0.5, "low": 0.0, "high": "inf", "confidence": 0.95}),
+        (measures.Load(0.25, 2.0), {"before": 0.25, "after": 2.0}),
+        (NamedNode("mm", "MatMul"), ["mm", "MatMul"]),
+        (Storage(DType.INT8), ["i8", False]),
+        ({DType.FLOAT16: (1, None)}, {"f16": [1, None]}),
+        (frozenset({DType.FLOAT32, DType.BFLOAT16}), ["bf16", "f32"]),
+        (Path("a") / "b", str(Path("a") / "b")),
+        (math.sqrt, "sqrt"),
+    ],
+)
+def test_records_are_encoded_by_their_fields(value, encoded):
+    assert encode(value) == encoded
 
 
 def test_layout_refuses_numbers_that_json_lacks():

@@ -46,9 +46,9 @@ class Drop:
         return self.amount * abs(reference) if self.is_relative else self.amount
 
 
-def read_drop(given: str | float) -> Drop:
+def read_drop(drop: str | float) -> Drop:
     """Parse "0.005" or "0.5%". Raises InputError: neither form, or negative."""
-    text = str(given).strip()
+    text = str(drop).strip()
     try:
         amount = float(text.removesuffix("%"))
     except ValueError:

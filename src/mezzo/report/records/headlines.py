@@ -32,7 +32,7 @@ from mezzo.report.records.next_steps import (
     loosen,
     retarget,
 )
-from mezzo.report.records.speeds import Speed, expect_speed, measured_speed, speed_of
+from mezzo.report.records.speeds import Speed, expect_speed, result_speed, speed_of
 from mezzo.report.records.trust import (
     error_of,
     judge,
@@ -86,15 +86,13 @@ def head_conversion(
     better: Alternative | None = None,
 ) -> Headline:
     """The headline of a written model, with a verdict if it was compared on data."""
-    speed = measured_speed(measured, plan, machine) or speed_of(plan, machine, _why_not(measured))
+    speed = result_speed(plan, measured, machine)
     comparison = None if measured is None else measured.comparison
     on_runtime = _wrong_on_runtime(measured)
     if on_runtime is not None and (comparison is None or not comparison.is_wrong):
         standing, verdict = ResultStanding.WRONG, on_runtime
-        risk, aim = (
-            "emulated, the same file is right: another version of the runtime may be",
-            Aim(Move.TUNE),
-        )
+        risk = "emulated, the same file is right: another version of the runtime may be"
+        aim = Aim(Move.TUNE)
         if comparison is None:
             risk = "the result was written all the same: it is not fit for use there"
     elif comparison is None:
@@ -109,11 +107,8 @@ def head_conversion(
         risk = risk_on_data(comparison, plan, measured)
         in_doubt = _open_on_runtime(measured)
         if standing is ResultStanding.RIGHT and in_doubt is not None:
-            standing, risk, verdict = (
-                ResultStanding.OPEN,
-                f"emulated, the same file is {verdict}",
-                in_doubt,
-            )
+            standing, risk = ResultStanding.OPEN, f"emulated, the same file is {verdict}"
+            verdict = in_doubt
         aim = after_judging(standing, comparison, plan, speed, better)
     return Headline(
         title=f"{clean(source)} -> {clean(result)}{_wanted(plan)}",
@@ -138,7 +133,7 @@ def head_tuning(
     """The headline of a search."""
     search, comparison = measured.search, measured.comparison
     assert search is not None and comparison is not None, "a search ends with a check"
-    speed = measured_speed(measured, plan, machine) or speed_of(plan, machine, _why_not(measured))
+    speed = result_speed(plan, measured, machine)
     standing, verdict = judge(comparison)
     # A search's budget is on the estimate.
     if standing is ResultStanding.OPEN and search.is_within_budget:
@@ -150,11 +145,8 @@ def head_tuning(
     unseen = "" if search.held_out_error is None else ", which tuning never saw"
     risk = risk_on_data(comparison, plan, measured)
     if search.unknown and standing is not ResultStanding.WRONG:  # also of the search data
-        standing, verdict, unseen = (
-            ResultStanding.OPEN,
-            f"cannot tell: {clean(search.unknown[0])}",
-            "",
-        )
+        standing, unseen = ResultStanding.OPEN, ""
+        verdict = f"cannot tell: {clean(search.unknown[0])}"
         risk = "nobody knows whether the budget holds: this data does not show it"
     if search.held_out_error is None and standing is ResultStanding.RIGHT:
         risk = "judged on the data it was tuned on: other data may be worse"
@@ -167,7 +159,7 @@ def head_tuning(
         aim = allow_more(measured) or explain_example(plan)
     elif standing is ResultStanding.UNREFUTED:
         aim = Aim(Move.JUDGE_ON_OWN_DATA)
-    elif speed.is_faster is False and runs_low(plan):
+    elif speed.is_faster is False:
         aim = retarget(better)
     return Headline(
         title=f"{clean(source)} -> {clean(result)}{_wanted(plan)}",
@@ -188,27 +180,21 @@ def head_comparison(
     speed = Speed("speed not measured: a comparison judges answers alone", None)
     if comparison.target is not None:
         speed = expect_speed(comparison.gain, clean(comparison.target), machine)
-    moves = {
-        ResultStanding.RIGHT: Move.MEASURE,
-        ResultStanding.UNREFUTED: Move.JUDGE_ON_OWN_DATA,
-        ResultStanding.WRONG: Move.TUNE,
-        ResultStanding.OPEN: Move.MEASURE,
-        ResultStanding.UNJUDGED: Move.MEASURE,
-    }
+    aim = Aim(Move.MEASURE)
+    if standing is ResultStanding.UNREFUTED:
+        aim = Aim(Move.JUDGE_ON_OWN_DATA)
+    elif standing is ResultStanding.WRONG:
+        aim = Aim(Move.TUNE, _format_words(comparison))
+    run = "run natively" if comparison.run == "native" else "emulated"
     size = (tell_sizes(*comparison.sizes_bytes),) if comparison.sizes_bytes else ()
     return Headline(
-        title=(
-            f"{clean(reference)} <-> {clean(model)},"
-            f" {'run natively' if comparison.run == 'native' else 'emulated'}"
-        ),
+        title=f"{clean(reference)} <-> {clean(model)}, {run}",
         standing=standing,
         verdict=verdict,
         risk=risk_of(comparison),
         gains=(*size, speed.sentence),
         is_faster=speed.is_faster,
-        aim=Aim(
-            moves[standing], _format_words(comparison) if standing is ResultStanding.WRONG else {}
-        ),
+        aim=aim,
     )
 
 
@@ -240,11 +226,6 @@ def _count_nodes(plan: Plan) -> str:
         f"{count} in {dtype}" for dtype, count in counts.items() if dtype not in plan.lows and count
     ]
     return ", ".join([*lows, *rest, *uncovered])
-
-
-def _why_not(measured: "Measured | None") -> str | None:
-    """The reason why a result was not checked on its runtime; None if it was, or none is known."""
-    return None if measured is None or measured.runtime is None else measured.runtime.why_not
 
 
 def _wrong_on_runtime(measured: "Measured | None") -> str | None:

@@ -98,9 +98,9 @@ def describe_runtime(check: "RuntimeCheck") -> Document:
     }
 
 
-def describe_memory(held: "MemoryLimit") -> Document | None:
+def describe_memory(limit: "MemoryLimit") -> Document | None:
     """The memory bound and its effect; None if there was no bound and the model was not split."""
-    if not held.is_asked and not held.segments:
+    if not limit.is_asked and not limit.segments:
         return None
-    bound_bytes = held.bound_bytes if held.is_asked else None
-    return {"bound_bytes": bound_bytes, "segments": held.segments, "most_bytes": held.most_bytes}
+    bound_bytes = limit.bound_bytes if limit.is_asked else None
+    return {"bound_bytes": bound_bytes, "segments": limit.segments, "most_bytes": limit.most_bytes}

@@ -62,9 +62,17 @@ def speed_of(plan: Plan, machine: "Machine", why_not: str | None = None) -> Spee
     return expect_speed(plan.gain, clean(target), machine, why_not)
 
 
-def measured_speed(measured: "Measured | None", plan: Plan, machine: "Machine") -> Speed | None:
+def result_speed(plan: Plan, measured: "Measured | None", machine: "Machine") -> Speed:
+    """The speed of a written result: measured if it was timed, else expected."""
+    if measured is None:
+        return speed_of(plan, machine)
+    why_not = None if measured.runtime is None else measured.runtime.why_not
+    return _measured_speed(measured, plan, machine) or speed_of(plan, machine, why_not)
+
+
+def _measured_speed(measured: "Measured", plan: Plan, machine: "Machine") -> Speed | None:
     """The measured speed, if the result was timed."""
-    timed = None if measured is None else measured.timing
+    timed = measured.timing
     if timed is None or not runs_low(plan):
         return None
     base, result = timed.models[:2]

@@ -18,7 +18,7 @@ from mezzo.tables.facts import OpFacts
 from mezzo.tables.policy import Policy, Rule
 from mezzo.tables.quantized_kernels import Bias, Operand, QuantizedKernel
 from mezzo.tables.rows import EVERY_VERSION
-from mezzo.tables.target import KernelListing, Refusal, Target
+from mezzo.tables.target import Gain, KernelListing, Refusal, Target
 
 Row = tuple[str, OpFacts]  # dialect and facts
 Origins = Mapping[str, Origin]  # by name
@@ -127,45 +127,43 @@ def report_targets(
         lines += [indented(clean(str(origins[target.name])), style="dim")]
         lines += [indented(f"note: {note}", style="dim") for note in target.notes]
         if target.gains:
-            table = layout.make_table(
-                "speed", "gains", "why", "needs", "source", fixed=("speed", "gains")
-            )
-            for gain in target.gains:
-                faster = "yes" if gain.is_faster else "no"
-                name = Text(str(gain.dtype), style="cyan")
-                table.add_row(
-                    name,
-                    faster,
-                    gain.because,
-                    _join_needs(gain.needs),
-                    _cite(gain.source, gain.since),
-                )
-            lines += [blank(), table]
+            lines += [blank(), _tabulate_gains(layout, target.gains)]
         if target.refusals:
-            table = layout.make_table(
-                "refuses", "in", "where", "because", "source", fixed=("refuses",)
-            )
-            for row in target.refusals:
-                dtypes = ", ".join(sorted(map(str, row.dtypes))) or "every low dtype"
-                name, source = Text(row.op, style="cyan"), _cite(row.source, row.since)
-                table.add_row(name, dtypes, _spell_place(row), row.because, source)
-            lines += [blank(), table]
+            lines += [blank(), _tabulate_refusals(layout, target.refusals)]
         for listing in target.listings:
             lines += [blank(), indented(_spell_listing(listing))]
         if target.quantized:
-            table = layout.make_table(
-                "runs quantized", "reads", "hands on", "takes in", "source", fixed=("hands on",)
-            )
-            for ops, *cells in quantized_rows(target):
-                table.add_row(Text(ops, style="cyan"), *cells)
-            lines += [blank(), table]
+            lines += [blank(), _tabulate_quantized(layout, target)]
         lines.append(blank())
     return lines[:-1]
 
 
-def _spell_place(row: Refusal) -> str:
-    """Conditions of a row: versions, attributes, machines."""
-    return _spell_where(row.versions, row.attributes, row.needs)
+def _tabulate_gains(layout: Layout, gains: Iterable[Gain]) -> RenderableType:
+    table = layout.make_table("speed", "gains", "why", "needs", "source", fixed=("speed", "gains"))
+    for gain in gains:
+        name, faster = Text(str(gain.dtype), style="cyan"), "yes" if gain.is_faster else "no"
+        source = _cite(gain.source, gain.since)
+        table.add_row(name, faster, gain.because, _join_needs(gain.needs), source)
+    return table
+
+
+def _tabulate_refusals(layout: Layout, refusals: Iterable[Refusal]) -> RenderableType:
+    table = layout.make_table("refuses", "in", "where", "because", "source", fixed=("refuses",))
+    for row in refusals:
+        dtypes = ", ".join(sorted(map(str, row.dtypes))) or "every low dtype"
+        where = _spell_where(row.versions, row.attributes, row.needs)
+        name, source = Text(row.op, style="cyan"), _cite(row.source, row.since)
+        table.add_row(name, dtypes, where, row.because, source)
+    return table
+
+
+def _tabulate_quantized(layout: Layout, target: Target) -> RenderableType:
+    table = layout.make_table(
+        "runs quantized", "reads", "hands on", "takes in", "source", fixed=("hands on",)
+    )
+    for ops, *cells in quantized_rows(target):
+        table.add_row(Text(ops, style="cyan"), *cells)
+    return table
 
 
 def _spell_where(
@@ -235,10 +233,10 @@ def _spell_followers(kernel: QuantizedKernel) -> str:
 def _spell_listing(listing: KernelListing) -> str:
     by_dialect: dict[str, list[str]] = {}
     for kernel in listing.kernels:
-        versions = (
-            "" if kernel.versions == EVERY_VERSION else f" {_spell_versions(kernel.versions)}"
-        )
-        by_dialect.setdefault(kernel.dialect, []).append(f"{kernel.op}{versions}")
+        name = kernel.op
+        if kernel.versions != EVERY_VERSION:
+            name += f" {_spell_versions(kernel.versions)}"
+        by_dialect.setdefault(kernel.dialect, []).append(name)
     names = (
         "; ".join(f"{dialect}: {', '.join(sorted(ops))}" for dialect, ops in by_dialect.items())
         or "nothing"
@@ -297,8 +295,4 @@ def _report_verdicts(
 
 
 def _traits(row: OpFacts) -> list[str]:
-    return [
-        name
-        for name, is_set in (("keeps values", row.keeps_values), ("bounded", row.is_bounded))
-        if is_set
-    ]
+    return ["keeps values"] * row.keeps_values + ["bounded"] * row.is_bounded

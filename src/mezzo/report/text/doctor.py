@@ -156,9 +156,5 @@ def spell_gain(gain: Gain | None, machine: Machine) -> str:
     if machine.features is None or not any(map(is_cpu_feature, gain.needs)):
         return f"{gain.because}; needs {' or '.join(gain.needs)}"
     here = [feature for feature in gain.needs if feature in machine.features]
-    found = (
-        f"this machine has {' and '.join(here)}"
-        if here
-        else f"this machine has no {' and no '.join(gain.needs)}"
-    )
-    return f"{gain.because}; {found}"
+    features = " and ".join(here) or f"no {' and no '.join(gain.needs)}"
+    return f"{gain.because}; this machine has {features}"

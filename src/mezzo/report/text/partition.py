@@ -86,26 +86,17 @@ def report_extracted(part: Extracted, what: str) -> list[RenderableType]:
 
 
 def _patterns(layout: Layout, units: Sequence[FusedUnit]) -> RenderableType:
-    table = layout.make_table(
-        "pattern",
-        "units",
-        "operators",
-        "as",
-        "who says so",
-        right=("units", "operators"),
-        fixed=("pattern",),
-    )
-    for pattern, count in sorted(
-        Counter(unit.pattern for unit in units).items(), key=lambda row: (-row[1], row[0])
-    ):
-        matching = [unit for unit in units if unit.pattern == pattern]
-        shape = Counter(tuple(node.op for node in unit.nodes) for unit in matching).most_common(1)[
-            0
-        ][0]
+    titles = ("pattern", "units", "operators", "as", "who says so")
+    table = layout.make_table(*titles, right=titles[1:3], fixed=titles[:1])
+    by_pattern: dict[str, list[FusedUnit]] = {}
+    for unit in units:
+        by_pattern.setdefault(unit.pattern, []).append(unit)
+    for pattern, matching in sorted(by_pattern.items(), key=lambda row: (-len(row[1]), row[0])):
+        shapes = Counter(tuple(node.op for node in unit.nodes) for unit in matching)
+        ops = join_some(shapes.most_common(1)[0][0], _OPS_SHOWN)
         operators = sum(len(unit.nodes) for unit in matching)
-        ops = join_some(shape, _OPS_SHOWN)
         source = f"{matching[0].source} ({matching[0].since})"
-        table.add_row(Text(pattern, style="cyan"), str(count), str(operators), ops, source)
+        table.add_row(Text(pattern, style="cyan"), str(len(matching)), str(operators), ops, source)
     return table
 
 

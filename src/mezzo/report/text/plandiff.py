@@ -27,33 +27,33 @@ def report_difference(
     layout: Layout,
     names: tuple[str, str],
     plans: tuple[Plan, Plan],
-    found: PlanDifference,
+    difference: PlanDifference,
     limit: int,
 ) -> list[RenderableType]:
     """The differences, at most `limit` nodes of each kind."""
     parts: list[RenderableType] = [
         heading(f"{clean(names[0])} <-> {clean(names[1])}"),
-        _verdict(found),
+        _verdict(difference),
         blank(),
     ]
-    if found.is_same:
+    if difference.is_same:
         return parts[:-1]
-    parts.append(_counts(layout, plans, found))
-    if found.settings:
-        parts += section("settings", _settings_table(layout, found.settings))
-    parts += _report_precisions(layout, found.nodes, limit)
-    parts += _report_reasons(layout, found.nodes, limit)
+    parts.append(_counts(layout, plans, difference))
+    if difference.settings:
+        parts += section("settings", _settings_table(layout, difference.settings))
+    parts += _report_precisions(layout, difference.nodes, limit)
+    parts += _report_reasons(layout, difference.nodes, limit)
     for change, title in ((Change.ONLY_FIRST, names[0]), (Change.ONLY_SECOND, names[1])):
-        unmatched = [node.name for node in found.nodes if node.change is change]
+        unmatched = [node.name for node in difference.nodes if node.change is change]
         parts += _report_names(
             f"{spell_count(len(unmatched), 'node')} only in {clean(title)}", unmatched, limit
         )
-    if found.limits:
-        limits = _settings_table(layout, found.limits)
+    if difference.limits:
+        limits = _settings_table(layout, difference.limits)
         parts += section("constants stored within bounds", limits)
-    if found.casts is not None:
+    if difference.casts is not None:
         for title, casts in zip(
-            names, (found.casts.only_first, found.casts.only_second), strict=True
+            names, (difference.casts.only_first, difference.casts.only_second), strict=True
         ):
             cast_names = [f"{value} to {dtype}" for value, dtype in casts]
             parts += _report_names(
@@ -172,7 +172,7 @@ def _rest(count: int, limit: int) -> list[RenderableType]:
     )
 
 
-def describe_difference(names: tuple[str, str], found: PlanDifference) -> Document:
+def describe_difference(names: tuple[str, str], difference: PlanDifference) -> Document:
     """The difference as JSON data."""
-    content = {"plans": list(names), "is_same": found.is_same, **encode_fields(found)}
+    content = {"plans": list(names), "is_same": difference.is_same, **encode_fields(difference)}
     return document("plan-diff", content)

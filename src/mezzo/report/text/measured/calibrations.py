@@ -35,56 +35,53 @@ def calibrations_schema() -> dict[str, Any]:
     return read_schema("quantize-report")
 
 
-def report_calibrations(layout: Layout, model: str, found: "Calibrations") -> list[RenderableType]:
+def report_calibrations(
+    layout: Layout, model: str, calibrations: "Calibrations"
+) -> list[RenderableType]:
     """The result of each calibrator for a model, and the limits of the evaluation."""
     parts: list[RenderableType] = [
-        heading(f"{clean(model)} to {found.to} for {found.target}, by each calibrator")
+        heading(
+            f"{clean(model)} to {calibrations.to} for {calibrations.target}, by each calibrator"
+        )
     ]
-    parts += [indented(f"judged on {clean(spell_data(found.judged))}; values collected once, in "
-                       f"{_spell_seconds(found.collecting_s)}")]  # fmt: skip
-    parts += [
-        indented(clean(note), style="" if found.is_unseen else "yellow") for note in found.notes
-    ]
-    parts += [blank(), _report_table(layout, found)]
+    judged, time = spell_data(calibrations.judged), _spell_seconds(calibrations.collecting_s)
+    parts.append(indented(f"judged on {clean(judged)}; values collected once, in {time}"))
+    style = "" if calibrations.is_unseen else "yellow"
+    parts += [indented(clean(note), style=style) for note in calibrations.notes]
+    parts += [blank(), _report_table(layout, calibrations)]
     parts += [
         indented(f"{clean(row.calibrator)}: {row.verdict.ruling.value}: {row.verdict.because}",
                  style=_STYLES[row.verdict.ruling])
-        for row in found.rows if row.verdict.ruling is not Ruling.SAME
+        for row in calibrations.rows if row.verdict.ruling is not Ruling.SAME
     ]  # fmt: skip
     captions = [
         "in int8: products with weights or of two values that run on integers, of all",
-        *tell_chance(found),
+        *tell_chance(calibrations),
     ]
-    captions += (
-        []
-        if any(row.quantized for row in found.rows)
-        else ["none does here: 'mezzo explain' says of each why"]
-    )
+    if not any(row.quantized for row in calibrations.rows):
+        captions.append("none does here: 'mezzo explain' says of each why")
     return [*parts, blank(), *(indented(line, style="dim") for line in captions)]
 
 
-def tell_chance(found: "Calibrations") -> list[str]:
+def tell_chance(calibrations: "Calibrations") -> list[str]:
     """The resolution of the metrics, and drops that are not statistically significant."""
+    samples = calibrations.judged.samples
     metrics_by_line: dict[str, list[str]] = {}
-    for name, _ in found.scores:
-        scores = [(row, score) for row in found.rows for score in row.scores if score.name == name]
+    for name, _ in calibrations.scores:
+        scores = [
+            (row, score) for row in calibrations.rows for score in row.scores if score.name == name
+        ]
         unsure = [clean(row.calibrator) for row, score in scores if score.drop.low <= 0]
-        if unsure:
-            resolution = (
-                f" (one is {100 / found.judged.samples:.2g} points)"
-                if scores[0][1].is_share
-                else ""
-            )
-            subject = (
-                "no drop can"
-                if len(unsure) == len(scores)
-                else f"the drop of {join_some(unsure, _NAMED)} cannot"
-            )
-            line = (
-                f"on {spell_count(found.judged.samples, 'sample')}{resolution} {subject} be told"
-                " from chance"
-            )
-            metrics_by_line.setdefault(line, []).append(clean(name))
+        if not unsure:
+            continue
+        subject = f"the drop of {join_some(unsure, _NAMED)} cannot"
+        if len(unsure) == len(scores):
+            subject = "no drop can"
+        data = spell_count(samples, "sample")
+        if scores[0][1].is_share:
+            data += f" (one is {100 / samples:.2g} points)"
+        line = f"on {data} {subject} be told from chance"
+        metrics_by_line.setdefault(line, []).append(clean(name))
     return [f"{' and '.join(names)}: {line}" for line, names in metrics_by_line.items()]
 
 
@@ -97,27 +94,27 @@ def spell_row(row: "CalibratorRow") -> str:
     return f"{numbers}, {row.quantized} of {row.products} products on integers"
 
 
-def describe_calibrations(model: str, found: "Calibrations", machine: Machine) -> Document:
+def describe_calibrations(model: str, calibrations: "Calibrations", machine: Machine) -> Document:
     """The comparison of calibrators as JSON data."""
     return document(
         "quantize-report",
         {
             "versions": describe_versions(machine),
             "model": model,
-            "to": found.to,
-            "target": found.target,
-            "calibrated": encode(found.calibrated),
-            "judged": encode(found.judged),
-            "is_unseen": found.is_unseen,
-            "collecting_s": number(found.collecting_s),
+            "to": calibrations.to,
+            "target": calibrations.target,
+            "calibrated": encode(calibrations.calibrated),
+            "judged": encode(calibrations.judged),
+            "is_unseen": calibrations.is_unseen,
+            "collecting_s": number(calibrations.collecting_s),
             "reference": {
-                "scores": encode(dict(found.scores)),
-                "size_bytes": found.size_bytes,
+                "scores": encode(dict(calibrations.scores)),
+                "size_bytes": calibrations.size_bytes,
             },
-            "calibrators": [_describe_row(row) for row in found.rows],
-            "best": None if found.best is None else found.best.calibrator,
+            "calibrators": [_describe_row(row) for row in calibrations.rows],
+            "best": None if calibrations.best is None else calibrations.best.calibrator,
             "memory": None,
-            "notes": list(found.notes),
+            "notes": list(calibrations.notes),
         },
     )
 
@@ -141,11 +138,8 @@ def _report_table(layout: Layout, calibrations: "Calibrations") -> RenderableTyp
         verdict = row.verdict
         error = Text(spell_error(verdict.error.estimate), style=_STYLES.get(verdict.ruling, ""))
         cells = [cell for score in row.scores for cell in _spell_score_cells(score)]
-        cells += (
-            []
-            if not has_agreement
-            else ["-" if row.agreement is None else spell_share(row.agreement.estimate)]
-        )
+        if has_agreement:
+            cells.append("-" if row.agreement is None else spell_share(row.agreement.estimate))
         table.add_row(
             Text(layout.spell_name(row.calibrator), style="cyan"), *cells, error,
             format_size(row.size_bytes), f"{row.quantized} of {row.products}",

@@ -64,21 +64,9 @@ def report_frontier(
     scale = scale_of(finite, costs)
     high = None if scale is None else scale.high
     unit = "cost" if costs is None else clean(costs.unit)
-    table = layout.make_table(
-        "",
-        f"cost{'' if high is None else ' to FP32'}",
-        unit,
-        "low nodes",
-        "predicted",
-        "measured",
-        right=(
-            f"cost{'' if high is None else ' to FP32'}",
-            unit,
-            "low nodes",
-            "predicted",
-            "measured",
-        ),
-    )
+    relative = "cost" if high is None else "cost to FP32"
+    right = (relative, unit, "low nodes", "predicted", "measured")
+    table = layout.make_table("", *right, right=right)
     for point in _thin(finite):
         relation = f"{point.cost:.4g}" if high is None else f"{point.cost / high:.3f}"
         table.add_row(

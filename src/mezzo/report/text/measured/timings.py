@@ -247,17 +247,9 @@ def _spell_difference(row: "FileTimes") -> Text:
 def _untimed(name: str) -> Document:
     """The row of a file without times."""
     absent = (
-        "size_bytes",
-        "is_reference",
-        "fault",
-        "calls",
-        "times",
-        "speed",
-        "difference",
-        "answers",
-        "runs",
-        "tool",
-    )
+        "size_bytes", "is_reference", "fault", "calls", "times", "speed", "difference", "answers",
+        "runs", "tool",
+    )  # fmt: skip
     return {"name": name, **dict.fromkeys(absent), "turns_ns": [], "inputs": {}}
 
 

@@ -23,57 +23,57 @@ _FIGURES = 60
 
 
 def report_gradient_errors(
-    layout: Layout, found: "GradientErrors", width: int
+    layout: Layout, errors: "GradientErrors", width: int
 ) -> list[RenderableType]:
     """The weights with the largest gradient errors, in model order, and totals."""
-    weights = worst_weights(found)
-    count = spell_count(len(found.weights), "weight")
-    title = count if len(weights) == len(found.weights) else f"the worst {len(weights)} of {count}"
+    weights = worst_weights(errors)
+    count = spell_count(len(errors.weights), "weight")
+    title = count if len(weights) == len(errors.weights) else f"the worst {len(weights)} of {count}"
     table = layout.make_table("weight", *TITLES, right=TITLES)
     for weight in weights:
         name = shorten_path(clean(weight.name), max(width - _FIGURES, _SHORTEST_NAME))
-        table.add_row(name, *spell_weight(weight, found))
+        table.add_row(name, *spell_weight(weight, errors))
     parts: list[RenderableType] = [
-        heading(f"gradients over {spell_count(found.batches, 'batch')}, relative L2 error"),
-        Text(tell_all(found)),
+        heading(f"gradients over {spell_count(errors.batches, 'batch')}, relative L2 error"),
+        Text(tell_all(errors)),
     ]
-    parts += section(title, table, *map(Text, tell_ranges(found.ranges)))
-    return [*parts, *(Text(f"note: {clean(note)}") for note in found.notes)]
+    parts += section(title, table, *map(Text, tell_ranges(errors.ranges)))
+    return [*parts, *(Text(f"note: {clean(note)}") for note in errors.notes)]
 
 
-def worst_weights(found: "GradientErrors") -> "Sequence[GradientError]":
+def worst_weights(errors: "GradientErrors") -> "Sequence[GradientError]":
     """The weights with the largest errors, in model order."""
     positions = sorted(
-        range(len(found.weights)), key=lambda position: -found.weights[position].error
+        range(len(errors.weights)), key=lambda position: -errors.weights[position].error
     )[:MOST_WEIGHTS]
-    return [found.weights[position] for position in sorted(positions)]
+    return [errors.weights[position] for position in sorted(positions)]
 
 
-def spell_weight(weight: "GradientError", found: "GradientErrors") -> tuple[str, ...]:
+def spell_weight(weight: "GradientError", errors: "GradientErrors") -> tuple[str, ...]:
     """The cells of `TITLES` for a weight."""
     weight_range = next(
-        candidate for candidate in found.ranges.weights if candidate.name == weight.name
+        candidate for candidate in errors.ranges.weights if candidate.name == weight.name
     )
-    errors = spell_error(weight.error), spell_error(weight.beside_fp32), spell_error(weight.eager)
-    return *errors, f"{weight_range.largest:.1e}", spell_share(weight_range.below_smallest)
+    cells = spell_error(weight.error), spell_error(weight.beside_fp32), spell_error(weight.eager)
+    return *cells, f"{weight_range.largest:.1e}", spell_share(weight_range.below_smallest)
 
 
-def tell_all(found: "GradientErrors") -> str:
+def tell_all(errors: "GradientErrors") -> str:
     """The error of all gradients together."""
     return (
-        f"all together {spell_error(found.error)} from FP64; {spell_error(found.eager)} is"
+        f"all together {spell_error(errors.error)} from FP64; {spell_error(errors.eager)} is"
         " FP32's own"
     )
 
 
-def describe_gradient_errors(found: "GradientErrors") -> Document:
+def describe_gradient_errors(errors: "GradientErrors") -> Document:
     """Gradient errors as JSON data."""
     return document(
         "gradient-errors",
         {
-            "batches": found.batches,
-            "error": number(found.error),
-            "fp32_error": number(found.eager),
+            "batches": errors.batches,
+            "error": number(errors.error),
+            "fp32_error": number(errors.eager),
             "weights": [
                 {
                     "name": weight.name,
@@ -81,9 +81,9 @@ def describe_gradient_errors(found: "GradientErrors") -> Document:
                     "fp32_error": number(weight.eager),
                     "error_beside_fp32": number(weight.beside_fp32),
                 }
-                for weight in found.weights
+                for weight in errors.weights
             ],
-            "ranges": ranges_section(found.ranges),
-            "notes": list(found.notes),
+            "ranges": ranges_section(errors.ranges),
+            "notes": list(errors.notes),
         },
     )

@@ -82,22 +82,21 @@ def tell_ranges(ranges: "GradientRanges") -> list[str]:
 
 
 def _lost(ranges: "GradientRanges") -> list[str]:
-    smaller = [gradient for gradient in ranges.every if gradient.below_smallest]
-    larger = [gradient for gradient in ranges.every if gradient.beyond]
-    lines = []
+    gradients, lines = ranges.every, []
+    smaller = sum(gradient.below_smallest > 0 for gradient in gradients)
+    larger = sum(gradient.beyond > 0 for gradient in gradients)
     if smaller:
-        worst = max(smaller, key=lambda gradient: gradient.below_smallest)
+        worst = max(gradients, key=lambda gradient: gradient.below_smallest)
         lines.append(
-            f"{spell_count(len(smaller), 'gradient')} {'has' if len(smaller) == 1 else 'have'}"
+            f"{spell_count(smaller, 'gradient')} {'has' if smaller == 1 else 'have'}"
             f" numbers that {ranges.dtype} has none for: {spell_share(worst.below_smallest)} of"
             f" {name_of_gradient(worst)}"
         )
     if larger:
-        worst = max(larger, key=lambda gradient: gradient.beyond)
+        worst = max(gradients, key=lambda gradient: gradient.beyond)
         lines.append(
-            f"{spell_count(len(larger), 'gradient')}"
-            f" {'overflows' if len(larger) == 1 else 'overflow'}: {spell_share(worst.beyond)} of"
-            f" {name_of_gradient(worst)}"
+            f"{spell_count(larger, 'gradient')} {'overflows' if larger == 1 else 'overflow'}:"
+            f" {spell_share(worst.beyond)} of {name_of_gradient(worst)}"
         )
     return lines
 

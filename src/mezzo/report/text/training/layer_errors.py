@@ -24,23 +24,23 @@ _FIGURES, _LINED, _WIDE = 47, 74, 110
 ERRORS = ("from FP64", "from FP32", "FP32's own")
 
 
-def report_layer_errors(layout: Layout, found: "LayerErrors", width: int) -> list[RenderableType]:
+def report_layer_errors(layout: Layout, errors: "LayerErrors", width: int) -> list[RenderableType]:
     """Errors of outputs, the worst layers in execution order, and where the error begins and grows.
 
     Names are shortened to fit `width`.
     """
     parts: list[RenderableType] = [
-        heading(f"relative L2 error over {spell_count(found.batches, 'batch')}"),
+        heading(f"relative L2 error over {spell_count(errors.batches, 'batch')}"),
         Text(HOW, style="dim"),
         blank(),
     ]
     table = layout.make_table("output", *ERRORS, right=ERRORS)
-    for output in found.outputs:
+    for output in errors.outputs:
         table.add_row(shorten(clean(output.name), _SHORTEST_NAME), *spell_errors(output))
     parts.append(table)
-    if found.layers:
-        parts += [blank(), *_layers(layout, found, width)]
-    return [*parts, *(Text(f"note: {clean(note)}") for note in found.notes)]
+    if errors.layers:
+        parts += [blank(), *_layers(layout, errors, width)]
+    return [*parts, *(Text(f"note: {clean(note)}") for note in errors.notes)]
 
 
 def _layers(layout: Layout, errors: "LayerErrors", width: int) -> list[RenderableType]:
@@ -69,11 +69,11 @@ def _layers(layout: Layout, errors: "LayerErrors", width: int) -> list[Renderabl
     return [heading(title), table, *[Text(line) for line in tell_where(errors)]]
 
 
-def worst_layers(found: "LayerErrors") -> "Sequence[LayerError]":
+def worst_layers(errors: "LayerErrors") -> "Sequence[LayerError]":
     """The layers with the largest errors, in execution order, without pass-through layers."""
     layers = [
         layer
-        for previous, layer in zip((None, *found.layers), found.layers, strict=False)
+        for previous, layer in zip((None, *errors.layers), errors.layers, strict=False)
         if previous is None or (previous.error, previous.eager) != (layer.error, layer.eager)
     ]
     positions = sorted(range(len(layers)), key=lambda position: -layers[position].error)[
@@ -82,20 +82,22 @@ def worst_layers(found: "LayerErrors") -> "Sequence[LayerError]":
     return [layers[position] for position in sorted(positions)]
 
 
-def tell_where(found: "LayerErrors") -> list[str]:
+def tell_where(errors: "LayerErrors") -> list[str]:
     """Sentences on where the error begins and where it grows most."""
-    begins, grows = found.begins, found.grows
+    begins, grows = errors.begins, errors.grows
     if begins is None or grows is None:
-        return ["no layer errs by more than FP32 does"] if found.layers else []
-    sentences = [f"the error begins at {_placed(begins, found)}: {spell_error(begins.error)}"]
+        return ["no layer errs by more than FP32 does"] if errors.layers else []
+    sentences = [f"the error begins at {_placed(begins, errors)}: {spell_error(begins.error)}"]
     if grows is not begins:
-        sentences.append(f"it grows most at {_placed(grows, found)}, to {spell_error(grows.error)}")
+        sentences.append(
+            f"it grows most at {_placed(grows, errors)}, to {spell_error(grows.error)}"
+        )
     return sentences
 
 
-def name_of(layer: "LayerError", found: "LayerErrors") -> str:
+def name_of(layer: "LayerError", errors: "LayerErrors") -> str:
     """The name of a layer."""
-    return clean(layer.node if found.is_by_operator else layer.module)
+    return clean(layer.node if errors.is_by_operator else layer.module)
 
 
 def _placed(layer: "LayerError", errors: "LayerErrors") -> str:
@@ -118,22 +120,22 @@ def spell_line(line: SourceLine | None) -> str:
     return "" if line is None else clean(f"{PurePath(line.file).name}:{line.line}")
 
 
-def spell_errors(found: "LayerError | OutputError") -> tuple[str, str, str]:
+def spell_errors(errors: "LayerError | OutputError") -> tuple[str, str, str]:
     """The cells of `ERRORS`."""
-    return spell_error(found.error), spell_error(found.beside_fp32), spell_error(found.eager)
+    return spell_error(errors.error), spell_error(errors.beside_fp32), spell_error(errors.eager)
 
 
-def describe_layer_errors(found: "LayerErrors") -> Document:
+def describe_layer_errors(errors: "LayerErrors") -> Document:
     """Layer errors as JSON data."""
-    begins, grows = found.begins, found.grows
+    begins, grows = errors.begins, errors.grows
     return document(
         "layer-errors",
         {
-            "batches": found.batches,
+            "batches": errors.batches,
             "outputs_run": "compiled",
             "layers_run": "emulated",
-            "layers_are": "operators" if found.is_by_operator else "modules",
-            "outputs": [{"name": output.name, **_numbers(output)} for output in found.outputs],
+            "layers_are": "operators" if errors.is_by_operator else "modules",
+            "outputs": [{"name": output.name, **_numbers(output)} for output in errors.outputs],
             "layers": [
                 {
                     "module": layer.module,
@@ -143,11 +145,11 @@ def describe_layer_errors(found: "LayerErrors") -> Document:
                     "line": encode(layer.line),
                     **_numbers(layer),
                 }
-                for layer in found.layers
+                for layer in errors.layers
             ],
-            "begins": None if begins is None else found.layers.index(begins),
-            "grows": None if grows is None else found.layers.index(grows),
-            "notes": list(found.notes),
+            "begins": None if begins is None else errors.layers.index(begins),
+            "grows": None if grows is None else errors.layers.index(grows),
+            "notes": list(errors.notes),
         },
     )
 
