@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from random_problems import describe, legal_assignments, random_problem
 
-from mezzo.analysis.fusion import every_pattern
 from mezzo.analysis.fusion.partition import partition
 from mezzo.analysis.fusion.selector import tree
-from mezzo.analysis.fusion.unit import Constraint, FusedKernel, Inside, Partition
+from mezzo.analysis.fusion.unit import FusedKernel, Partition
 from mezzo.analysis.fusion.uses import kernels_of_units, links_of_units
 from mezzo.analysis.fusion.view import FusionView
 from mezzo.contracts.problem import Problem
@@ -23,6 +22,7 @@ from mezzo.planner.check import check
 from mezzo.planner.choices.kernels import split_for, with_units
 from mezzo.planner.lower import lower
 from mezzo.plugins.discovery import built_in_targets, strategies, target, targets
+from mezzo.tables.fusions import Constraint, Fusion, Inside
 from mezzo.tables.kernels import FREE_CONVERSION, NO_GAIN, Kernels
 
 MINCUT = strategies()["mincut"]
@@ -56,10 +56,8 @@ def random_split(seed: int, problem: Problem) -> Partition:
 
         asks = random_constraint(rng, problem.line.beside)
         make = tree(joins)
-        row = FusedKernel(
-            target="toy", order=order, make=make, source="", since="", constraint=asks, starts_at_end=True
-        )
-        kernels.append((f"p{order}", replace(row, least=rng.choice([1, 2]))))
+        row = Fusion(pattern=f"p{order}", source="", since="", constraint=asks, least=rng.choice([1, 2]))
+        kernels.append(FusedKernel(fusion=row, make=make, starts_at_end=True))
     return partition(FusionView(graph, (None,) * len(graph.nodes)), kernels, "toy")
 
 
@@ -183,12 +181,9 @@ def _spelled_cost(problem: Problem, levels: Sequence[int]) -> int:
 
 def chain_of(problem: Problem, constraint: Constraint) -> Kernels:
     """All operators of a problem as one unit."""
-    split = partition(
-        FusionView(problem.graph, (None,) * len(problem.graph.nodes)),
-        [("p", FusedKernel(target="toy", order=0, make=tree(_is_operator), source="", since="", constraint=constraint,
-                      starts_at_end=True))],
-        "toy",
-    )  # fmt: skip
+    row = Fusion(pattern="p", source="", since="", constraint=constraint)
+    kernel = FusedKernel(fusion=row, make=tree(_is_operator), starts_at_end=True)
+    split = partition(FusionView(problem.graph, (None,) * len(problem.graph.nodes)), [kernel], "toy")
     return kernels_of_units(problem.graph, split, problem.line)
 
 
@@ -236,32 +231,20 @@ def test_target_without_rows_for_a_format_has_no_units_in_its_plans(name: str) -
     """Who names no format of the line is not even asked how it splits the graph."""
     problem = random_problem(0, 2, 6)
     graph, rows = problem.graph, (None,) * len(problem.graph.nodes)
-    named = {
-        dtype
-        for pattern in every_pattern()
-        for kernel in pattern.kernels
-        if kernel.target == name
-        for dtype in kernel.constraint.named
-    }
+    named = {dtype for fusion in target(name).fusions for dtype in fusion.constraint.named}
     split = split_for(graph, rows, target(name), problem.line)
     assert (split is not None) == bool(named & set(problem.line.beside))
 
 
 def test_every_row_that_says_something_names_a_format() -> None:
-    """A row that computes in FP32 or is linked says so of some format, or of none at all: ONNX Runtime's CPU."""
-    for pattern in every_pattern():
-        for kernel in pattern.kernels:
-            asks = kernel.constraint
-            if kernel.target == "onnxruntime-cpu":
-                assert not asks.named, pattern.name
-            elif asks.inside is Inside.FLOAT32 or asks.is_linked:
-                assert asks.formats, pattern.name
-
-
-def test_targets_state_of_which_formats_their_patterns_say_anything() -> None:
-    """So that a plan for another format loads no pattern. A new row of a format adds it to `Target.fused_formats`."""
-    named: dict[str, set[DType]] = {name: set() for name in built_in_targets()}
-    for pattern in every_pattern():
-        for kernel in pattern.kernels:
-            named[kernel.target] |= kernel.constraint.named
-    assert {name: set(stated.fused_formats) for name, stated in built_in_targets().items()} == named
+    """A row that computes in FP32 or is linked says so of some format, or its target says nothing of any: ONNX
+    Runtime's CPU.
+    """
+    for name, rows in built_in_targets().items():
+        for fusion in rows.fusions if rows.fused_formats else ():
+            asks = fusion.constraint
+            if asks.inside is Inside.FLOAT32 or asks.is_linked:
+                assert asks.formats, (name, fusion.pattern)
+    assert {name for name, rows in built_in_targets().items() if rows.fusions and not rows.fused_formats} == {
+        "onnxruntime-cpu"
+    }

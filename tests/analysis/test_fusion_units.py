@@ -11,20 +11,24 @@ from hypothesis import strategies as st
 from problems import graph_of, shuffled, with_unique_names
 from random_models import random_model
 
-from mezzo.analysis.fusion import every_pattern, kernels_of
+from mezzo.analysis.fusion import kernels_of
 from mezzo.analysis.fusion.order import level_nodes, rank_nodes
 from mezzo.analysis.fusion.partition import partition
 from mezzo.analysis.fusion.selector import Free, Make
-from mezzo.analysis.fusion.unit import Constraint, FusedKernel, Inside, Partition
+from mezzo.analysis.fusion.unit import FusedKernel, Partition
 from mezzo.analysis.fusion.uses import NO_UNIT, kernels_of_units, number_nodes, uses_inside, values_inside
 from mezzo.analysis.fusion.view import FusionView
+from mezzo.common.errors import InputError
 from mezzo.formats.dtypes import HIGH, DType
 from mezzo.formats.precision_line import line_of
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Node, Role, Scope, Signature, Value
+from mezzo.plugins.discovery import built_in_targets
+from mezzo.tables.fusions import Constraint, Fusion, Inside
 from mezzo.tables.ops import op_facts
+from mezzo.tables.target import Target
 
-_TARGETS = sorted({kernel.target for pattern in every_pattern() for kernel in pattern.kernels})
+_TARGETS = [name for name, rows in built_in_targets().items() if rows.fusions]
 _SEEDS = st.integers(0, 2**32 - 1)
 
 
@@ -88,7 +92,7 @@ def by_names(graph: Graph, split: Partition) -> set[tuple[str, frozenset[str]]]:
 @given(seed=_SEEDS, size=st.integers(1, 24))
 def test_laws_hold_on_random_models(target: str, seed: int, size: int) -> None:
     graph = graph_of(random_model(random.Random(seed), size), DType.FLOAT16)
-    check_laws(graph, partition(view_of(graph), kernels_of(target), target))
+    check_laws(graph, partition(view_of(graph), kernels_of(built_in_targets()[target]), target))
 
 
 @pytest.mark.parametrize("target", _TARGETS)
@@ -98,8 +102,8 @@ def test_order_of_nodes_changes_no_unit(target: str, seed: int, size: int) -> No
     rng = random.Random(seed)
     model = with_unique_names(random_model(rng, size))
     graph, other = graph_of(model, DType.FLOAT16), graph_of(shuffled(model, rng), DType.FLOAT16)
-    units = by_names(graph, partition(view_of(graph), kernels_of(target), target))
-    assert units == by_names(other, partition(view_of(other), kernels_of(target), target))
+    units = by_names(graph, partition(view_of(graph), kernels_of(built_in_targets()[target]), target))
+    assert units == by_names(other, partition(view_of(other), kernels_of(built_in_targets()[target]), target))
 
 
 def random_graph(rng: random.Random, size: int) -> Graph:
@@ -177,15 +181,18 @@ def greedy(salt: str) -> Make:
     return make
 
 
-def kernel(make: Make, order: int = 1, **changes: object) -> FusedKernel:
-    return replace(FusedKernel(target="toy", order=order, make=make, source="a test", since="now"), **changes)  # type: ignore[arg-type]  # its own fields
+def kernel(
+    pattern: str, make: Make, constraint: Constraint | None = None, *, starts_at_end: bool = False
+) -> FusedKernel:
+    fusion = Fusion(pattern=pattern, source="a test", since="now", constraint=constraint or Constraint())
+    return FusedKernel(fusion=fusion, make=make, starts_at_end=starts_at_end)
 
 
-def greedy_kernels(seed: int) -> list[tuple[str, FusedKernel]]:
+def greedy_kernels(seed: int) -> list[FusedKernel]:
     """Two patterns, of which the second gets what the first leaves."""
     return [
-        ("first", kernel(greedy(f"{seed} first"))),
-        ("second", kernel(greedy(f"{seed} second"), 2, starts_at_end=True)),
+        kernel("first", greedy(f"{seed} first")),
+        kernel("second", greedy(f"{seed} second"), starts_at_end=True),
     ]
 
 
@@ -211,7 +218,7 @@ def test_two_units_never_wait_for_each_other() -> None:
     """a1 feeds b2 and b1 feeds a2: each pair alone is convex, both together are a circle, so the second is left."""
     names = {"a1": (), "b1": (), "a2": ("a1", "b1"), "b2": ("b1", "a1")}
     graph = _graph_of(names)
-    pairs = [("a", kernel(_joining("a1", "a2"))), ("b", kernel(_joining("b1", "b2")))]
+    pairs = [kernel("a", _joining("a1", "a2")), kernel("b", _joining("b1", "b2"))]
     split = partition(FusionView(graph, (None,) * len(graph.nodes)), pairs, "toy")
     assert by_names(graph, split) == {("a", frozenset({"a1", "a2"}))}
     check_laws(graph, split)
@@ -220,14 +227,14 @@ def test_two_units_never_wait_for_each_other() -> None:
 def test_node_that_would_close_a_circle_is_left_out() -> None:
     """a feeds c by way of b, which is no part: a and c cannot be one kernel."""
     graph = _graph_of({"a": (), "b": ("a",), "c": ("a", "b")})
-    split = partition(FusionView(graph, (None,) * len(graph.nodes)), [("p", kernel(_joining("a", "c")))], "toy")
+    split = partition(FusionView(graph, (None,) * len(graph.nodes)), [kernel("p", _joining("a", "c"))], "toy")
     assert not split.units
     assert [graph.nodes[node].name for node in split.alone] == ["a", "b", "c"]
 
 
-def test_pattern_with_the_lower_order_takes_first() -> None:
+def test_pattern_that_is_listed_first_takes_first() -> None:
     graph = _graph_of({"a": (), "b": ("a",), "c": ("b",)})
-    rows = [("late", kernel(_joining("b", "c"), 2)), ("early", kernel(_joining("a", "b"), 1))]
+    rows = [kernel("early", _joining("a", "b")), kernel("late", _joining("b", "c"))]
     split = partition(FusionView(graph, (None,) * len(graph.nodes)), rows, "toy")
     assert by_names(graph, split) == {("early", frozenset({"a", "b"}))}
 
@@ -240,7 +247,7 @@ def test_what_a_filter_cuts_off_is_left_for_other_seeds() -> None:
         def filter(self, nodes: Sequence[Node]) -> Sequence[Node]:
             return [node for node in nodes if node.name != "c"]
 
-    rows = [("p", kernel(lambda view, free: Cutting({"a", "b", "c", "d"})))]
+    rows = [kernel("p", lambda view, free: Cutting({"a", "b", "c", "d"}))]
     split = partition(FusionView(graph, (None,) * len(graph.nodes)), rows, "toy")
     assert by_names(graph, split) == {("p", frozenset({"a", "b"}))}
 
@@ -248,8 +255,8 @@ def test_what_a_filter_cuts_off_is_left_for_other_seeds() -> None:
 def test_uses_and_values_inside_a_unit_are_told() -> None:
     graph = _graph_of({"a": (), "b": ("a",), "c": ("a", "b")})
     formats = frozenset({DType.FLOAT16})
-    tight = kernel(_joining("a", "b", "c"), constraint=Constraint(formats=formats))
-    split = partition(FusionView(graph, (None,) * len(graph.nodes)), [("p", tight)], "toy")
+    tight = kernel("p", _joining("a", "b", "c"), Constraint(formats=formats))
+    split = partition(FusionView(graph, (None,) * len(graph.nodes)), [tight], "toy")
     columns = graph.columns
     inside = {
         (graph.nodes[node].name, graph.values[value].name)
@@ -265,8 +272,8 @@ def test_uses_and_values_inside_a_unit_are_told() -> None:
     assert hidden == {"a", "b"}
     line = line_of(HIGH, DType.FLOAT16)
     assert kernels_of_units(graph, split, line).takes_apart.sum() == 3
-    loose = kernel(_joining("a", "b", "c"), constraint=Constraint(inside=Inside.FLOAT32, formats=formats))
-    split = partition(FusionView(graph, (None,) * len(graph.nodes)), [("p", loose)], "toy")
+    loose = kernel("p", _joining("a", "b", "c"), Constraint(inside=Inside.FLOAT32, formats=formats))
+    split = partition(FusionView(graph, (None,) * len(graph.nodes)), [loose], "toy")
     mixed = kernels_of_units(graph, split, line)
     assert (mixed.takes_apart.sum(), mixed.reads_free.sum()) == (0, 3)
 
@@ -283,9 +290,19 @@ def test_ranks_put_makers_before_readers_and_levels_grow_along_uses() -> None:
 
 @pytest.mark.parametrize("target", _TARGETS)
 def test_every_kernel_names_who_says_so(target: str) -> None:
-    for name, row in kernels_of(target):
-        assert row.source and row.since, name
-        assert any(character.isdigit() for character in row.since), f"{name}: since lacks a version"
+    for row in built_in_targets()[target].fusions:
+        assert row.source and row.since, row.pattern
+        assert any(character.isdigit() for character in row.since), f"{row.pattern}: since lacks a version"
+
+
+def test_fusions_that_no_pattern_matches_are_refused_with_what_there_is() -> None:
+    def target_of(pattern: str, form: str = "") -> Target:
+        return Target(name="npu", summary="", fusions=(Fusion(pattern=pattern, form=form, source="", since=""),))
+
+    with pytest.raises(InputError, match=r"target 'npu' fuses 'conv', which is no pattern; choose one of attention, "):
+        kernels_of(target_of("conv"))
+    with pytest.raises(InputError, match=r"target 'npu' fuses 'gelu' in form 'own'; choose one of '', 'usual'$"):
+        kernels_of(target_of("gelu", "own"))
 
 
 def test_time_grows_with_the_graph_and_no_faster() -> None:
@@ -304,7 +321,7 @@ def test_time_grows_with_the_graph_and_no_faster() -> None:
                 return super()._says(*words)
 
         graph = random_graph(random.Random(1), size)
-        partition(FusionView(graph, (None,) * len(graph.nodes)), [("p", kernel(ask))], "toy")
+        partition(FusionView(graph, (None,) * len(graph.nodes)), [kernel("p", ask)], "toy")
         counts.append(asked / size)
     assert counts[1] < 1.5 * counts[0], "eight times the graph, at most half more questions per node"
 

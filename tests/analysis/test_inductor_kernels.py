@@ -6,6 +6,7 @@ from aten_programs import Program, rows_of
 from mezzo.analysis.fusion import kernels_of
 from mezzo.analysis.fusion.partition import partition
 from mezzo.analysis.fusion.view import FusionView
+from mezzo.plugins.discovery import built_in_targets
 
 _FILTER = (8, 8, 1, 1)
 
@@ -13,7 +14,9 @@ _FILTER = (8, 8, 1, 1)
 def _outside(program: Program, *outputs: str) -> set[str]:
     """Names of the operators that stand in no kernel of Inductor's own, products apart."""
     graph = program.graph(*outputs)
-    split = partition(FusionView(graph=graph, rows=rows_of(graph)), kernels_of("torch-cpu"), "torch-cpu")
+    split = partition(
+        FusionView(graph=graph, rows=rows_of(graph)), kernels_of(built_in_targets()["torch-cpu"]), "torch-cpu"
+    )
     return {graph.nodes[node].name for node in split.alone if graph.nodes[node].op not in ("convolution", "mm")}
 
 

@@ -51,7 +51,7 @@ def partition(
     """
     chosen = chosen_target("fp16", target)
     reading = open_source(src, trust_external_paths, progress).read(DType.FLOAT16)
-    return name_partition(reading.graph, split_graph(reading.graph, chosen), chosen.name)
+    return _name_partition(reading.graph, split_graph(reading.graph, chosen), chosen)
 
 
 def extract(
@@ -97,7 +97,7 @@ def find_unit(src: str | os.PathLike[str], node: str, options: PlanOptions) -> F
 
 
 def split_graph(graph: Graph, target: "Target") -> "Partition":
-    """Split a graph by a target's fusion patterns; some targets have none."""
+    """Split a graph by a target's fusions; some targets have none."""
     from mezzo.analysis.fusion import kernels_of
     from mezzo.analysis.fusion.partition import partition as split
     from mezzo.analysis.fusion.view import FusionView
@@ -108,14 +108,13 @@ def split_graph(graph: Graph, target: "Target") -> "Partition":
     )
     return split(
         FusionView(graph, rows),
-        kernels_of(target.fuses_as or target.name),
+        kernels_of(target),
         target.fuses_as or target.name,
     )
 
 
-def name_partition(graph: Graph, split: "Partition", target: str | None = None) -> Split:
-    """A partition by names. `target` is the user's target, if another one's patterns were used."""
-    from mezzo.analysis.fusion import kernels_of
+def _name_partition(graph: Graph, split: "Partition", target: "Target") -> Split:
+    """A partition for a target, by names."""
 
     def named(nodes: Sequence[int]) -> tuple[NamedNode, ...]:
         return tuple(NamedNode(graph.nodes[node].name, graph.nodes[node].op) for node in nodes)
@@ -144,7 +143,7 @@ def name_partition(graph: Graph, split: "Partition", target: str | None = None) 
         for unit in split.units
     )
     return Split(
-        target=target or split.target, fuses_as=split.target if kernels_of(split.target) else None,
+        target=target.name, fuses_as=split.target if target.fusions else None,
         units=units, alone=named(split.alone), folded=named(split.folded),
     )  # fmt: skip
 

@@ -32,8 +32,9 @@ def with_norm_quotients(
     quotients: list[Replacement] = []
 
     def find(graph: Graph) -> Sequence[Replacement]:
-        view, name = FusionView(graph, rows_of(graph)), target.fuses_as or target.name
-        quotients.extend(quotients_in(view, partition(view, kernels_of(name), name), dtypes))
+        view = FusionView(graph, rows_of(graph))
+        split = partition(view, kernels_of(target), target.name)
+        quotients.extend(quotients_in(view, split, dtypes))
         return quotients
 
     written = model.replaced(result, options.planning.low, find)

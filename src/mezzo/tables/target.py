@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from mezzo.formats.dtypes import HALF_FORMATS, QUANTIZED, DType
+from mezzo.tables.fusions import Fusion
 from mezzo.tables.quantized_kernels import COMPOSITES, QuantizedKernel
 from mezzo.tables.rows import EVERY_VERSION, holds
 from mezzo.tables.runtime import Runtime
@@ -157,7 +158,8 @@ class Target:
 
     `newest`: the newest version of each dialect that the runtime loads; no limit for others.
     `notes`: for users of every dtype. `also`: aliases; one that several targets share is rejected
-    as ambiguous.
+    as ambiguous. `default_for`: requests for formats, such as "bf16" or "int8,fp16", that take this
+    target unless another is named.
     """
 
     name: str
@@ -169,9 +171,8 @@ class Target:
     listings: tuple[KernelListing, ...] = ()
     gains: tuple[Gain, ...] = ()
     formats: frozenset[DType] = HALF_FORMATS
-    fuses_as: str = ""  # the target whose fusion patterns apply, if not its own: a file's base
-    # Formats that these patterns concern; they are not loaded for others.
-    fused_formats: frozenset[DType] = frozenset()
+    fusions: tuple[Fusion, ...] = ()  # matched in this order
+    fuses_as: str = ""  # the target whose fusions these are, if not its own: a file's base
     quantized: tuple[QuantizedKernel, ...] = ()  # the first row of an operator is preferred
     custom: tuple[CustomOperator, ...] = ()
     respellings: tuple[Respelling, ...] = ()  # before normalizations, in models in normal form
@@ -179,6 +180,12 @@ class Target:
     # None where a target is no runtime.
     runtime: Runtime | None = field(default=None, compare=False)
     also: tuple[str, ...] = field(default=(), compare=False)
+    default_for: tuple[str, ...] = field(default=(), compare=False)
+
+    @cached_property
+    def fused_formats(self) -> frozenset[DType]:
+        """Formats that the fusions concern; for others no pattern is loaded."""
+        return frozenset(dtype for fusion in self.fusions for dtype in fusion.constraint.named)
 
     def speaks_of(self, dtype: DType) -> bool:
         """Whether the table covers a format."""

@@ -14,20 +14,17 @@ from mezzo.analysis.fusion.selector import Selector
 from mezzo.analysis.fusion.unit import FusedKernel, Partition, Unit
 from mezzo.analysis.fusion.view import FusionView
 from mezzo.ir.nodes import Kind, Node
+from mezzo.tables.fusions import Fusion
 
 
-def partition(
-    view: FusionView, kernels: Sequence[tuple[str, FusedKernel]], target: str
-) -> Partition:
-    """Partition a graph with the kernels of a target, each with its pattern's name, in their
-    order.
-    """
+def partition(view: FusionView, kernels: Sequence[FusedKernel], target: str) -> Partition:
+    """Partition a graph with the kernels of a target, in their order."""
     work = _Work(view)
-    for name, kernel in sorted(kernels, key=lambda row: (row[1].order, row[0])):
+    for kernel in kernels:
         seeds = reversed(work.seeds) if kernel.starts_at_end else work.seeds
         for seed in seeds:
             if work.is_free(seed.id):
-                work.grow(seed, name, kernel)
+                work.grow(seed, kernel)
     return work.result(target)
 
 
@@ -42,7 +39,7 @@ class _Work:
         operators = [node for node in graph.nodes if node.kind in (Kind.OP, Kind.CAST)]
         self._folded = [node.id for node in operators if view.is_folded(node)]
         self._open = {node.id for node in operators} - set(self._folded)
-        self._found: list[tuple[tuple[int, ...], str, FusedKernel]] = []
+        self._found: list[tuple[tuple[int, ...], Fusion]] = []
         self.seeds = sorted(
             (n for n in operators if n.id in self._open), key=lambda node: self._ranks[node.id]
         )
@@ -50,7 +47,7 @@ class _Work:
     def is_free(self, node: int) -> bool:
         return node in self._open
 
-    def grow(self, seed: Node, name: str, kernel: FusedKernel) -> None:
+    def grow(self, seed: Node, kernel: FusedKernel) -> None:
         """Grow a unit from a seed, if the kernel's selector accepts it."""
         selector = kernel.make(self._view, self.is_free)
         if not selector.select(seed):
@@ -65,10 +62,10 @@ class _Work:
             return
         if unit_nodes != members:
             unit_nodes = self._without_circles(seed, self._connected(seed, unit_nodes))
-        if len(unit_nodes) >= kernel.least:
+        if len(unit_nodes) >= kernel.fusion.least:
             self._circles.add(unit_nodes)
             self._open -= unit_nodes
-            self._found.append((tuple(sorted(unit_nodes)), name, kernel))
+            self._found.append((tuple(sorted(unit_nodes)), kernel.fusion))
 
     def _joined(self, seed: Node, selector: Selector) -> set[int]:
         """All nodes that a selector accepts, from the seed outwards."""
@@ -128,10 +125,8 @@ class _Work:
 
     def result(self, target: str) -> Partition:
         units = [
-            self._unit(number, nodes, name, kernel)
-            for number, (nodes, name, kernel) in enumerate(
-                sorted(self._found, key=lambda row: row[0]), 1
-            )
+            self._unit(number, nodes, fusion)
+            for number, (nodes, fusion) in enumerate(sorted(self._found, key=lambda row: row[0]), 1)
         ]
         return Partition(
             target=target,
@@ -140,19 +135,19 @@ class _Work:
             folded=tuple(self._folded),
         )
 
-    def _unit(self, number: int, nodes: tuple[int, ...], name: str, kernel: FusedKernel) -> Unit:
+    def _unit(self, number: int, nodes: tuple[int, ...], fusion: Fusion) -> Unit:
         graph, inside = self._view.graph, set(nodes)
         inputs = {v for n in nodes for v in graph.nodes[n].inputs if v is not None}
         results = [v for n in nodes for v in graph.nodes[n].outputs if v is not None]
         return Unit(
             number=number,
-            pattern=name,
+            pattern=fusion.pattern,
             nodes=nodes,
             inputs=tuple(sorted(v for v in inputs - set(results) if not self._view.is_constant(v))),
             outputs=tuple(
                 v for v in results if any(use.node not in inside for use in graph.uses[v])
             ),
-            constraint=kernel.constraint,
-            source=kernel.source,
-            since=kernel.since,
+            constraint=fusion.constraint,
+            source=fusion.source,
+            since=fusion.since,
         )

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from mezzo.analysis.fusion.view import FusionView
 from mezzo.ir.nodes import Node
+from mezzo.tables.fusions import Fusion
 
 # Whether a node is not yet in a unit.
 Free = Callable[[int], bool]
@@ -29,6 +30,13 @@ class Selector(Protocol):
 
 
 Make = Callable[[FusionView, Free], Selector]
+# Creates the selectors of a pattern for a target's fusion, whose parameters they may use.
+Form = Callable[[Fusion], Make]
+
+
+def fixed(make: Make) -> Form:
+    """The form of a pattern without parameters."""
+    return lambda fusion: make
 
 
 class Shape:

@@ -8,11 +8,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mezzo.analysis.fusion.unit import Constraint, Inside, Partition
+from mezzo.analysis.fusion.unit import Partition
 from mezzo.formats.dtypes import DType
 from mezzo.formats.precision_line import PrecisionLine
 from mezzo.ir.columns import Bools, Ints
 from mezzo.ir.graph import Graph
+from mezzo.tables.fusions import Constraint, Inside
 from mezzo.tables.kernels import Kernels
 
 NO_UNIT = 0

@@ -20,15 +20,12 @@ def split_for(
     graph: Graph, rows: Sequence[OpFacts | None], target: Target, line: PrecisionLine
 ) -> Partition | None:
     """Partition a graph into fusion units; None if no unit concerns a level of the line."""
-    name = target.fuses_as or target.name
-    kernels = kernels_of(name)
-    if not any(kernel.constraint.named.intersection(line.beside) for _, kernel in kernels):
+    if not target.fused_formats.intersection(line.beside):
         return None
-    view = FusionView(graph, tuple(rows))
-    joins = [
-        join for _, kernel in kernels if kernel.joins is not None for join in kernel.joins(view)
-    ]
-    return replace(partition(view, kernels, name), joins=tuple(joins))
+    view, kernels = FusionView(graph, tuple(rows)), kernels_of(target)
+    joins = [join for kernel in kernels if kernel.joins is not None for join in kernel.joins(view)]
+    split = partition(view, kernels, target.fuses_as or target.name)
+    return replace(split, joins=tuple(joins))
 
 
 def with_units(problem: Problem, split: Partition) -> Problem:

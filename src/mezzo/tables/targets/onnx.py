@@ -51,4 +51,6 @@ TARGET = Target(
     newest={"onnx": 26},
     formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
     quantized=_FP8,
+    # In BF16 ONNX Runtime computes nothing on CPUs.
+    default_for=("bf16", "fp8-e5m2", "fp8-e5m2,fp16", "fp8-e5m2,bf16"),
 )

@@ -3,8 +3,10 @@ FP32; BF16 kernels exist for a few data movement operators only.
 """
 
 from dataclasses import replace
+from functools import partial
 
 from mezzo.formats.dtypes import DType
+from mezzo.tables.fusions import Constraint, Fusion, Inside, Stage, Step
 from mezzo.tables.quantized_kernels import (
     Bias,
     Operand,
@@ -146,6 +148,61 @@ _QUANTIZED = (
     _recurrent(axis=0, direction="bidirectional"),
 )
 
+_EXTENDED = "optimized graphs at level EXTENDED ({})"
+_AFTER_GEMM = Stage(
+    activations=frozenset({
+        "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Selu", "Sigmoid", "Softplus", "Softsign",
+        "Tanh",
+    })
+)  # fmt: skip
+_AFTER_CONV = frozenset({"Clip", "HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Tanh"})
+_FOLDED = Stage(step=Step.SCALE_CHANNELS, most=4)
+_NORM = Constraint(inside=Inside.FLOAT32)
+_fusion = partial(Fusion, since=_SINCE)
+_FUSIONS = (
+    _fusion(
+        pattern="matmul",
+        source=_EXTENDED.format("Gemm, FusedGemm"),
+        form="gemm",
+        epilogues=((_AFTER_GEMM,),),
+    ),
+    _fusion(
+        pattern="gemm-activation",
+        source=_EXTENDED.format("FusedGemm"),
+        operators=frozenset({"Gemm"}),
+        epilogues=((_AFTER_GEMM,),),
+    ),
+    _fusion(
+        pattern="convolution",
+        source="optimized graphs at levels EXTENDED (FusedConv) and ALL (nchwc.Conv with a sum)",
+        operators=frozenset({"Conv"}),
+        epilogues=(
+            (_FOLDED, Stage(activations=_AFTER_CONV)),
+            (
+                _FOLDED,
+                # The smallest channel block of the NCHWc kernels.
+                Stage(step=Step.RESIDUAL, channel_block=8),
+                Stage(activations=frozenset({"Relu", "Sigmoid", "Tanh"})),
+            ),
+        ),
+    ),
+    _fusion(pattern="bias-gelu", source=_EXTENDED.format("BiasGelu, FastGelu")),
+    _fusion(pattern="gelu", source=_EXTENDED.format("Gelu, FastGelu"), form="usual"),
+    _fusion(pattern="silu", source=_EXTENDED.format("QuickGelu")),
+    _fusion(
+        pattern="skip-layer-norm",
+        source=_EXTENDED.format("SkipLayerNormalization"),
+        constraint=_NORM,
+    ),
+    _fusion(pattern="layer-norm", source=_EXTENDED.format("LayerNormalization"), constraint=_NORM),
+    _fusion(
+        pattern="rms-norm",
+        source=_EXTENDED.format("SimplifiedLayerNormalization"),
+        constraint=_NORM,
+    ),
+    _fusion(pattern="matmul-scale", source=_EXTENDED.format("FusedMatMul")),
+)
+
 TARGET = Target(
     name="onnxruntime-cpu",
     also=(
@@ -276,6 +333,8 @@ TARGET = Target(
         ),
     ),
     quantized=_QUANTIZED,
+    fusions=_FUSIONS,
+    default_for=("fp16", "int8"),
     respellings=(
         Respelling(
             op="Add",

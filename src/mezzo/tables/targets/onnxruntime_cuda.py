@@ -10,7 +10,10 @@ version whose schema allows the type, so that raising the opset to 13 is seen to
 the GPU.
 """
 
-from mezzo.formats.dtypes import DType
+from functools import partial
+
+from mezzo.formats.dtypes import HALF_FORMATS, DType
+from mezzo.tables.fusions import Constraint, Fusion, Inside, Stage, Step
 from mezzo.tables.runtime import Runtime
 from mezzo.tables.target import Gain, KernelListing, Refusal, Target, kernels
 
@@ -76,6 +79,73 @@ _CONTRIB_F16 = """
 
 _CONTRIB_BF16 = "MatMulBlockQuantizedFp4Weight, MatMulBlockQuantizedFp8Weight"
 
+_EXTENDED = "optimized graphs at level EXTENDED ({})"
+_DOCUMENT = "documentation, Graph Optimizations ({})"
+_HALVES = Constraint(formats=HALF_FORMATS)
+_NOT_BF16 = Constraint(formats=frozenset({DType.FLOAT16}))
+# Statistics are accumulated in FP32 for any input type. The fusion of a decomposed norm absorbs
+# Casts before it and before its scale; a norm in one operator absorbs none.
+_IN_FLOAT32 = Constraint(inside=Inside.FLOAT32, formats=HALF_FORMATS)
+_IN_ONE_TYPE = Constraint(inside=Inside.FLOAT32, formats=HALF_FORMATS, is_linked=True)
+_AFTER_GEMM = Stage(
+    activations=frozenset({
+        "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Selu", "Sigmoid", "Softplus", "Softsign",
+        "Tanh",
+    })
+)  # fmt: skip
+_fusion = partial(Fusion, since=_SINCE)
+_SKIP_NORM = _DOCUMENT.format("Skip Layer Normalization fusion")
+_FUSIONS = (
+    _fusion(
+        pattern="matmul",
+        source=_DOCUMENT.format("MatMul Add fusion"),
+        constraint=_HALVES,
+        form="gemm",
+        epilogues=((_AFTER_GEMM,),),
+    ),
+    _fusion(
+        pattern="convolution",
+        source=(
+            "optimized graphs at level EXTENDED: scales and shifts in the weights; no activation,"
+            " no sum"
+        ),
+        constraint=_HALVES,
+        operators=frozenset({"Conv"}),
+        epilogues=((Stage(step=Step.SCALE_CHANNELS, most=4),),),
+    ),
+    _fusion(
+        pattern="bias-gelu", source=_EXTENDED.format("BiasGelu, FastGelu"), constraint=_NOT_BF16
+    ),
+    _fusion(
+        pattern="gelu",
+        source=_EXTENDED.format("Gelu, FastGelu"),
+        constraint=_NOT_BF16,
+        form="usual",
+    ),
+    _fusion(pattern="silu", source=_EXTENDED.format("QuickGelu"), constraint=_HALVES),
+    _fusion(pattern="skip-layer-norm", source=_SKIP_NORM, constraint=_IN_ONE_TYPE, form="operator"),
+    _fusion(
+        pattern="skip-layer-norm", source=_SKIP_NORM, constraint=_IN_FLOAT32, form="written-out"
+    ),
+    _fusion(
+        pattern="layer-norm",
+        source=_DOCUMENT.format("Layer Normalization fusion"),
+        constraint=_IN_FLOAT32,
+        absorbs_casts=True,
+    ),
+    _fusion(
+        pattern="rms-norm",
+        source=_DOCUMENT.format("Simplified Layer Normalization fusion"),
+        constraint=_IN_FLOAT32,
+    ),
+    _fusion(pattern="bias-softmax", source=_EXTENDED.format("BiasSoftmax"), constraint=_NOT_BF16),
+    _fusion(
+        pattern="matmul-scale",
+        source="kernel FusedMatMul in docs/OperatorKernels.md",
+        constraint=_HALVES,
+    ),
+)
+
 TARGET = Target(
     name="onnxruntime-cuda",
     also=(
@@ -110,7 +180,7 @@ TARGET = Target(
     ),
     newest={"onnx": 26},
     formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
-    fused_formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
+    fusions=_FUSIONS,
     notes=(
         (
             "Many CUDA kernels end at an operator's version of opset 13 to 18: where a newer opset"

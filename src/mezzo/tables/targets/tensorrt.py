@@ -1,8 +1,10 @@
 """TensorRT, strongly typed: the operators that its ONNX parser imports in each type."""
 
 from dataclasses import replace
+from functools import partial
 
-from mezzo.formats.dtypes import DType
+from mezzo.formats.dtypes import HALF_FORMATS, DType
+from mezzo.tables.fusions import Constraint, Fusion, Stage, Step
 from mezzo.tables.quantized_kernels import Operand, OutputMode, QuantizedKernel, weight
 from mezzo.tables.runtime import Runtime
 from mezzo.tables.target import Gain, KernelListing, Refusal, Target, kernels
@@ -126,6 +128,33 @@ _QUANTIZED = (
     *(_kernel(op, _data(and_rest=op == "Concat"), hands=OutputMode.PASSED) for op in _COMMUTING),
 )
 
+_CATALOGUE = "documentation, Layer Fusion Catalog ({})"
+_AFTER_CONV = Stage(
+    activations=frozenset({"Clip", "Gelu", "LeakyRelu", "Relu", "gelu-erf", "gelu-tanh"})
+)
+_AFTER_MATMUL = Stage(
+    activations=frozenset({"Gelu", "Relu", "Sigmoid", "Tanh", "gelu-erf", "gelu-tanh", "silu"})
+)
+_FOLDED = Stage(step=Step.SCALE_CHANNELS, most=4)
+_fusion = partial(Fusion, since=_SINCE, constraint=Constraint(formats=HALF_FORMATS))
+_FUSIONS = (
+    _fusion(pattern="attention", source="documentation, Fused Attention"),
+    _fusion(
+        pattern="convolution",
+        source=_CATALOGUE.format("Convolution and activation, scale, element-wise sum"),
+        operators=frozenset({"Conv"}),
+        epilogues=((_FOLDED, _AFTER_CONV), (_FOLDED, Stage(step=Step.RESIDUAL), _AFTER_CONV)),
+    ),
+    _fusion(
+        pattern="matmul",
+        source=_CATALOGUE.format("PointWise fusion into matrix products"),
+        operators=frozenset({"Gemm", "MatMul"}),
+        epilogues=((Stage(step=Step.BIAS), _AFTER_MATMUL),),
+    ),
+    _fusion(pattern="gelu", source=_CATALOGUE.format("GELU")),
+    _fusion(pattern="elementwise", source=_CATALOGUE.format("PointWise fusion")),
+)
+
 TARGET = Target(
     name="tensorrt",
     also=(
@@ -171,7 +200,7 @@ TARGET = Target(
     ),
     newest={"onnx": 24},
     formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
-    fused_formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
+    fusions=_FUSIONS,
     listings=(
         KernelListing(
             dtype=DType.FLOAT16,
@@ -221,4 +250,5 @@ TARGET = Target(
         ),
     ),
     quantized=(*_QUANTIZED, *_FP8),
+    default_for=("int8,fp16", "fp8", "fp8,fp16", "fp8,bf16"),
 )

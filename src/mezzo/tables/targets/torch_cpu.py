@@ -1,6 +1,7 @@
 """PyTorch on CPUs, compiled by Inductor: matmuls in oneDNN, the rest in generated kernels."""
 
 from mezzo.formats.dtypes import HALF_FORMATS, DType
+from mezzo.tables.fusions import Constraint, Fusion, Inside
 from mezzo.tables.runtime import Runtime
 from mezzo.tables.target import Gain, Target
 
@@ -11,7 +12,23 @@ TARGET = Target(
     runtime=Runtime(package="torch", elsewhere="mezzo.torch.compile(model), where PyTorch is"),
     summary="torch.compile with Inductor, on CPUs with BF16 or FP16 instructions",
     formats=HALF_FORMATS,
-    fused_formats=HALF_FORMATS,
+    fusions=(
+        Fusion(
+            pattern="inductor",
+            constraint=Constraint(
+                inside=Inside.FLOAT32,
+                formats=HALF_FORMATS,
+                reads_free=HALF_FORMATS,
+                writes_free=HALF_FORMATS,
+            ),
+            source=(
+                "torch._inductor: low operands of pointwise work and reductions are widened as they"
+                " are loaded"
+            ),
+            since=_SINCE,
+            least=1,
+        ),
+    ),
     gains=(
         Gain(
             dtype=DType.BFLOAT16,

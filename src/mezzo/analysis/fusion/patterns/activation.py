@@ -5,23 +5,16 @@ GELU.
 from collections.abc import Sequence
 
 from mezzo.analysis.fusion.composites import composites_at
-from mezzo.analysis.fusion.selector import Free, Match, shape
-from mezzo.analysis.fusion.unit import Constraint, FusedKernel, Pattern
+from mezzo.analysis.fusion.selector import Form, Free, fixed, shape
+from mezzo.analysis.fusion.unit import Pattern
 from mezzo.analysis.fusion.view import FusionView
-from mezzo.formats.dtypes import HALF_FORMATS, DType
 from mezzo.ir.nodes import Node
 
-_SINCE = "ONNX Runtime 1.31.1"
-_TARGETS = ("onnxruntime-cpu", "onnxruntime-cuda")
-_EXTENDED = "optimized graphs at level EXTENDED ({})"
-_HALVES = Constraint(formats=HALF_FORMATS)
-_F16 = Constraint(formats=frozenset({DType.FLOAT16}))  # CUDA does not fuse them in BF16 graphs
-
-
+_GELU = ("gelu-erf", "gelu-tanh")
 _UNFUSED_ADD = 13  # the version of Add that ONNX Runtime's bias fusion does not match
 
 
-def _composite(*names: str, must_be_usual: bool = False) -> Match:
+def _composite(*names: str, must_be_usual: bool = False) -> Form:
     """Matches a decomposed activation, with its last node as the seed.
 
     `must_be_usual`: only in the form that every fusion recognises.
@@ -35,10 +28,10 @@ def _composite(*names: str, must_be_usual: bool = False) -> Match:
             return None
         return [view.graph.nodes[node] for node in sorted(composite.nodes)]
 
-    return match
+    return fixed(shape(match))
 
 
-def _biased(*names: str) -> Match:
+def _biased(*names: str) -> Form:
     """Matches an activation after a per-channel bias without other readers."""
 
     def match(view: FusionView, seed: Node, free: Free) -> Sequence[Node] | None:
@@ -60,7 +53,7 @@ def _biased(*names: str) -> Match:
             return None
         return [bias_add, *(view.graph.nodes[node] for node in sorted(nodes))]
 
-    return match
+    return fixed(shape(match))
 
 
 def _adds_channels(view: FusionView, node: Node) -> bool:
@@ -73,47 +66,20 @@ def _adds_channels(view: FusionView, node: Node) -> bool:
     )
 
 
-def _kernels(order: int, match: Match, name: str, asks: Constraint) -> tuple[FusedKernel, ...]:
-    source = _EXTENDED.format(name)
-    return tuple(
-        FusedKernel(
-            target=target,
-            order=order,
-            make=shape(match),
-            source=source,
-            since=_SINCE,
-            constraint=constraint,
-        )
-        for target, constraint in zip(_TARGETS, (Constraint(), asks), strict=True)
-    )
-
-
 PATTERNS = (
     Pattern(
         name="bias-gelu",
         summary="a bias and GELU in any spelling",
-        kernels=_kernels(40, _biased("gelu-erf", "gelu-tanh"), "BiasGelu, FastGelu", _F16),
+        forms={"": _biased(*_GELU)},
     ),
     Pattern(
         name="gelu",
         summary="GELU written out, with erf or with tanh",
-        kernels=(
-            *_kernels(
-                41, _composite("gelu-erf", "gelu-tanh", must_be_usual=True), "Gelu, FastGelu", _F16
-            ),
-            FusedKernel(
-                target="tensorrt",
-                order=40,
-                make=shape(_composite("gelu-erf", "gelu-tanh")),
-                source="documentation, Layer Fusion Catalog (GELU)",
-                since="TensorRT 10.15",
-                constraint=_HALVES,
-            ),
-        ),
+        forms={"": _composite(*_GELU), "usual": _composite(*_GELU, must_be_usual=True)},
     ),
     Pattern(
         name="silu",
         summary="x times the sigmoid of x, or of x scaled",
-        kernels=_kernels(42, _composite("silu"), "QuickGelu", _HALVES),
+        forms={"": _composite("silu")},
     ),
 )

@@ -3,18 +3,15 @@
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from mezzo.analysis.fusion.selector import Free, shape
-from mezzo.analysis.fusion.unit import Constraint, FusedKernel, Pattern
+from mezzo.analysis.fusion.selector import Free, fixed, shape
+from mezzo.analysis.fusion.unit import Pattern
 from mezzo.analysis.fusion.view import FusionView
-from mezzo.formats.dtypes import HALF_FORMATS, DType
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Function
 
 _SCALING = frozenset({Function.MULTIPLY, Function.DIVIDE})
 _MOST_BETWEEN = 6  # scales and masks between the first matmul and the softmax
 _HEADS_FIRST = (0, 2, 1, 3)
-_BF16 = frozenset({DType.BFLOAT16})
-_SOFTMAX = frozenset({Function.SOFTMAX})
 _RANK = 4  # batch, heads, rows, channels
 
 Shape: TypeAlias = tuple[int | None, ...]
@@ -155,58 +152,19 @@ PATTERNS = (
     Pattern(
         name="attention",
         summary="product, scale, mask, softmax, product",
-        kernels=(
-            FusedKernel(
-                target="openvino-cpu",
-                order=5,
-                make=shape(_with_transposes),
-                source=(
-                    "runtime graphs: one Subgraph from Transpose and MatMul over Softmax to MatMul"
-                    " and Transpose"
-                ),
-                since="OpenVINO 2026.4.1",
-                constraint=Constraint(formats=_BF16, exact=_SOFTMAX),
-            ),
-            FusedKernel(
-                target="tensorrt",
-                order=5,
-                make=shape(_attention),
-                source="documentation, Fused Attention",
-                since="TensorRT 10.15",
-                constraint=Constraint(formats=HALF_FORMATS),
-            ),
-        ),
+        forms={
+            "": fixed(shape(_attention)),
+            "with-transposes": fixed(shape(_with_transposes)),
+        },
     ),
     Pattern(
         name="bias-softmax",
         summary="a sum and the softmax of it",
-        kernels=(
-            FusedKernel(
-                target="onnxruntime-cuda",
-                order=50,
-                make=shape(_masked_softmax),
-                source="optimized graphs at level EXTENDED (BiasSoftmax)",
-                since="ONNX Runtime 1.31.1",
-                constraint=Constraint(formats=frozenset({DType.FLOAT16})),
-            ),
-        ),
+        forms={"": fixed(shape(_masked_softmax))},
     ),
     Pattern(
         name="softmax",
         summary="a softmax in one operator, which computes in FP32 inside",
-        kernels=(
-            FusedKernel(
-                target="openvino-cpu",
-                order=47,
-                make=shape(_alone),
-                source=(
-                    "measured: what FP32 between Casts gives, bit for bit, for rows of 17 to 1500"
-                    " numbers"
-                ),
-                since="OpenVINO 2026.4.1",
-                constraint=Constraint(formats=_BF16, exact=_SOFTMAX),
-                least=1,
-            ),
-        ),
+        forms={"": fixed(shape(_alone))},
     ),
 )

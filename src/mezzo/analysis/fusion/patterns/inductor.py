@@ -3,10 +3,9 @@ They compute in FP32 for any input and output type, and conversions are part of 
 memory.
 """
 
-from mezzo.analysis.fusion.selector import tree
-from mezzo.analysis.fusion.unit import Constraint, FusedKernel, Inside, Pattern
+from mezzo.analysis.fusion.selector import fixed, tree
+from mezzo.analysis.fusion.unit import Pattern
 from mezzo.analysis.fusion.view import FusionView
-from mezzo.formats.dtypes import HALF_FORMATS
 from mezzo.ir.nodes import Kind, Node
 from mezzo.tables.facts import HEAVY, Cost, Transfer
 
@@ -60,9 +59,6 @@ _GRADIENTS = frozenset(
     {"elu_backward", "gelu_backward", "hardswish_backward", "leaky_relu_backward", "mish_backward"}
     | {"sigmoid_backward", "silu_backward", "tanh_backward", "threshold_backward"}
 )  # fmt: skip
-_CONSTRAINT = Constraint(
-    inside=Inside.FLOAT32, formats=HALF_FORMATS, reads_free=HALF_FORMATS, writes_free=HALF_FORMATS
-)
 
 
 def _is_generated(view: FusionView, node: Node) -> bool:
@@ -158,21 +154,7 @@ PATTERNS = (
     Pattern(
         name="inductor",
         summary="pointwise work, norms, reductions and moves that Inductor writes as loops",
-        kernels=tuple(
-            FusedKernel(
-                target=target,
-                order=90,
-                make=tree(_is_generated),
-                source=(
-                    "torch._inductor: low operands of pointwise work and reductions are widened as"
-                    " they are loaded"
-                ),
-                since="PyTorch 2.13",
-                constraint=_CONSTRAINT,
-                starts_at_end=True,
-                least=1,
-            )
-            for target in ("torch-cpu", "torch-cuda")
-        ),
+        forms={"": fixed(tree(_is_generated))},
+        starts_at_end=True,
     ),
 )

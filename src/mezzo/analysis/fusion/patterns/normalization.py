@@ -2,31 +2,18 @@
 them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mezzo.analysis.fusion.joins import Join
+from mezzo.analysis.fusion.chains import sizes_may_agree
 from mezzo.analysis.fusion.norm_joins import joined_norms
-from mezzo.analysis.fusion.selector import Free, Match, shape
-from mezzo.analysis.fusion.unit import Constraint, FusedKernel, Inside, Pattern
+from mezzo.analysis.fusion.selector import Form, Free, Make, fixed, shape
+from mezzo.analysis.fusion.unit import Pattern
 from mezzo.analysis.fusion.view import FusionView
-from mezzo.formats.dtypes import HALF_FORMATS, DType
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Function
+from mezzo.tables.fusions import Fusion
 
-_ORT = "ONNX Runtime 1.31.1"
-_OPENVINO = "OpenVINO 2026.4.1"
-_EXTENDED = "optimized graphs at level EXTENDED ({})"
-_BF16 = frozenset({DType.BFLOAT16})
-# ONNX Runtime's CUDA kernels accumulate statistics in FP32 for any input type. The fusion of a
-# decomposed norm absorbs Casts before it and before its scale; `norm_joins` computes which nodes
-# agree there. A norm in one operator absorbs no Cast.
-_IN_FLOAT32 = Constraint(inside=Inside.FLOAT32, formats=HALF_FORMATS)
-_SUM_OF_ONE_TYPE = Constraint(inside=Inside.FLOAT32, formats=HALF_FORMATS, is_linked=True)
-# OpenVINO's CPU plugin converts the input of a norm operator to FP32 and its output back; Casts in
-# the model replace these conversions. A decomposed norm has no such conversions.
-_OPERATOR = Constraint(inside=Inside.FLOAT32, formats=_BF16, reads_free=_BF16, writes_free=_BF16)
-_MVN_ASKS = Constraint(inside=Inside.FLOAT32, formats=_BF16, is_linked=True)
 _BOUNDS = frozenset({"Add", "Clip", "Max"})
 _RANK_OF_SKIP = 3  # batch, rows, channels
 
@@ -160,7 +147,7 @@ def _affine(
     return end
 
 
-def _written_out(*, is_centred: bool, needs_scale: bool, by_division: bool) -> Match:
+def _written_out(*, is_centred: bool, needs_scale: bool = True, by_division: bool = True) -> Form:
     def match(view: FusionView, seed: Node, free: Free) -> Sequence[Node] | None:
         norm = _norm_of(view, seed, free, by_division=by_division)
         if norm is None or norm.is_centred is not is_centred:
@@ -170,14 +157,16 @@ def _written_out(*, is_centred: bool, needs_scale: bool, by_division: bool) -> M
         ) and any(view.is_constant(value) for value in norm.end.inputs)
         return norm.nodes if is_scaled or not needs_scale else None
 
-    return match
+    return fixed(shape(match))
 
 
-def _operator(*ops: str) -> Match:
+def _operator(fusion: Fusion) -> Make:
+    """Matches a norm in one operator."""
+
     def match(view: FusionView, seed: Node, free: Free) -> Sequence[Node] | None:
-        return [seed] if view.op(seed) in ops and view.is_float(seed) else None
+        return [seed] if view.op(seed) in fusion.operators and view.is_float(seed) else None
 
-    return match
+    return shape(match)
 
 
 def _by_l2(view: FusionView, seed: Node, free: Free) -> Sequence[Node] | None:
@@ -261,144 +250,44 @@ def _adds_rows(view: FusionView, node: Node) -> bool:
     if left is None or right is None or not len(left) == len(right) == _RANK_OF_SKIP:
         return False
     is_known = view.has_fixed_inputs or None not in (*left, *right)
-    return is_known and all(
-        a is None or b is None or a == b for a, b in zip(left, right, strict=True)
-    )
+    return is_known and sizes_may_agree(left, right)
 
-
-def _kernel(
-    target: str,
-    order: int,
-    match: Match,
-    source: str,
-    since: str,
-    *,
-    asks: Constraint | None = None,
-    least: int = 2,
-    joins: Callable[[FusionView], Sequence[Join]] | None = None,
-) -> FusedKernel:
-    """One target's row. The default constraint is ONNX Runtime's: FP32 accumulation on CUDA, and no
-    low-precision kernels on the CPU.
-    """
-    if asks is None:
-        asks = Constraint(inside=Inside.FLOAT32) if target == "onnxruntime-cpu" else _IN_FLOAT32
-    return FusedKernel(
-        target=target,
-        order=order,
-        make=shape(match),
-        source=source,
-        since=since,
-        constraint=asks,
-        least=least,
-        joins=joins,
-    )
-
-
-_LAYER_NORM = _written_out(is_centred=True, needs_scale=True, by_division=True)
-_RMS_NORM = _written_out(is_centred=False, needs_scale=True, by_division=True)
-_DOCUMENT = "documentation, Graph Optimizations ({})"
-_MVN = "runtime graphs: {} in place of the operators"
 
 PATTERNS = (
     Pattern(
         name="skip-layer-norm",
         summary="the sum of two activations and the LayerNormalization of it",
-        kernels=(
-            _kernel(
-                "onnxruntime-cpu", 43, _with_sum, _EXTENDED.format("SkipLayerNormalization"), _ORT
-            ),
-            _kernel(
-                "onnxruntime-cuda",
-                42,
-                _operator_with_sum,
-                _DOCUMENT.format("Skip Layer Normalization fusion"),
-                _ORT,
-                asks=_SUM_OF_ONE_TYPE,
-            ),
-            _kernel(
-                "onnxruntime-cuda",
-                43,
-                _written_out_with_sum,
-                _DOCUMENT.format("Skip Layer Normalization fusion"),
-                _ORT,
-            ),
-        ),
+        forms={
+            "": fixed(shape(_with_sum)),
+            "operator": fixed(shape(_operator_with_sum)),
+            "written-out": fixed(shape(_written_out_with_sum)),
+        },
     ),
     Pattern(
         name="layer-norm",
         summary="LayerNormalization written out",
-        kernels=(
-            _kernel(
-                "onnxruntime-cpu", 44, _LAYER_NORM, _EXTENDED.format("LayerNormalization"), _ORT
-            ),
-            _kernel(
-                "onnxruntime-cuda",
-                44,
-                _LAYER_NORM,
-                _DOCUMENT.format("Layer Normalization fusion"),
-                _ORT,
-                joins=joined_norms,
-            ),
-            _kernel(
-                "openvino-cpu",
-                10,
-                _written_out(is_centred=True, needs_scale=False, by_division=False),
-                _MVN.format("MVN"),
-                _OPENVINO,
-                asks=_MVN_ASKS,
-            ),
-        ),
+        forms={
+            "": _written_out(is_centred=True),
+            "any-root": _written_out(is_centred=True, needs_scale=False, by_division=False),
+        },
+        joins=joined_norms,
     ),
     Pattern(
         name="rms-norm",
         summary="RMSNorm written out",
-        kernels=(
-            _kernel(
-                "onnxruntime-cpu",
-                45,
-                _RMS_NORM,
-                _EXTENDED.format("SimplifiedLayerNormalization"),
-                _ORT,
-            ),
-            _kernel(
-                "onnxruntime-cuda",
-                45,
-                _RMS_NORM,
-                _DOCUMENT.format("Simplified Layer Normalization fusion"),
-                _ORT,
-            ),
-            _kernel(
-                "openvino-cpu",
-                11,
-                _written_out(is_centred=False, needs_scale=True, by_division=False),
-                _MVN.format("RMS"),
-                _OPENVINO,
-                asks=_MVN_ASKS,
-            ),
-        ),
+        forms={
+            "": _written_out(is_centred=False),
+            "any-root": _written_out(is_centred=False, by_division=False),
+        },
     ),
     Pattern(
         name="l2-norm",
         summary="a value divided by its L2 norm",
-        kernels=(
-            _kernel(
-                "openvino-cpu", 12, _by_l2, _MVN.format("NormalizeL2"), _OPENVINO, asks=_MVN_ASKS
-            ),
-        ),
+        forms={"": fixed(shape(_by_l2))},
     ),
     Pattern(
         name="norm",
         summary="a norm in one operator, which sums in FP32 inside",
-        kernels=(
-            _kernel(
-                "openvino-cpu",
-                46,
-                _operator("GroupNormalization", "LayerNormalization", "RMSNormalization"),
-                "runtime graphs: MVN, RMS and GroupNormalization in FP32 inside a BF16 graph too",
-                _OPENVINO,
-                asks=_OPERATOR,
-                least=1,
-            ),
-        ),
+        forms={"": _operator},
     ),
 )

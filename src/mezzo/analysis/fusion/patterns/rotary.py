@@ -4,10 +4,9 @@ sines.
 
 from collections.abc import Sequence
 
-from mezzo.analysis.fusion.selector import Free, shape
-from mezzo.analysis.fusion.unit import Constraint, FusedKernel, Pattern
+from mezzo.analysis.fusion.selector import Free, fixed, shape
+from mezzo.analysis.fusion.unit import Pattern
 from mezzo.analysis.fusion.view import FusionView
-from mezzo.formats.dtypes import DType
 from mezzo.ir.nodes import Node
 from mezzo.tables.facts import Function
 
@@ -63,18 +62,6 @@ PATTERNS = (
     Pattern(
         name="rotary",
         summary="a value times cosines, plus the value turned by half times sines",
-        kernels=(
-            FusedKernel(
-                target="openvino-cpu",
-                order=6,
-                make=shape(_rotary),
-                source=(
-                    "runtime graphs: RoPE in place of Slice, Neg, Concat, Mul, Add; a Cast inside"
-                    " leaves them all"
-                ),
-                since="OpenVINO 2026.4.1",
-                constraint=Constraint(formats=frozenset({DType.BFLOAT16})),
-            ),
-        ),
+        forms={"": fixed(shape(_rotary))},
     ),
 )

@@ -10,6 +10,7 @@ from mezzo.tables.quantized_kernels import Operand, OutputMode, QuantizedKernel,
 from mezzo.tables.rows import EVERY_VERSION
 from mezzo.tables.runtime import Runtime
 from mezzo.tables.target import Gain, NormQuotient, Refusal, Target
+from mezzo.tables.targets.openvino_cpu.fusions import FUSIONS
 
 _SINCE = "OpenVINO 2026.4.1"
 _SOURCE = f"probe of {_SINCE}"
@@ -273,7 +274,8 @@ TARGET = Target(
         ),
     ),
     formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
-    fused_formats=frozenset({DType.BFLOAT16, DType.INT8, DType.UINT8}),
+    fusions=FUSIONS,
+    default_for=("int8,bf16",),
     notes=(
         (
             "Compile with execution mode ACCURACY: otherwise OpenVINO picks one type for all,"
