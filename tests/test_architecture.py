@@ -1,6 +1,7 @@
 """The layers of the package, held by reading its imports. A new module takes its place in `_LAYERS`."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -61,6 +62,15 @@ _HOMES = {
     "rich": ("cli", "report"),
 }
 _NAMED_ELSEWHERE = {*_UNITING, ""}
+# Names of targets that are words of other things too: a dialect, and plain English.
+_OTHER_MEANINGS = {"onnx", "any"}
+# Who may name a target in a string, and why.
+_TARGETS_NAMED = {
+    "cli.hints.examples": "examples are commands as people write them",
+    "common.file_kinds": "TensorRT's package, which makes such files, has the name of its target",
+    "common.packages": "TensorRT's package has the name of its target",
+    "report.text.partition": "lists targets with rows of fusions; another change takes that from their tables",
+}
 # Who may import a front end by name, and why; discovery finds them for all others.
 _ABOUT_ONE_FRONTEND = {
     "cli.commands.doctor": "looks at the runtimes of ONNX and at nothing else",
@@ -264,6 +274,35 @@ def test_nobody_imports_a_preset_a_target_or_a_strategy_by_name() -> None:
         and _plug_in(found.read, folder) != _plug_in(found.reader, folder)
     ]
     assert not faults, "discovery finds them; a name in code would make adding one an edit of two files"
+
+
+def _texts(tree: ast.Module) -> Iterator[str]:
+    """The strings of a module, without its docstrings."""
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if node.body and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.value
+
+
+def test_name_of_a_target_stands_in_its_own_file_alone() -> None:
+    """What is true of a target is a field of it, so that one more is one file more."""
+    folder = "tables.targets."
+    targets = {name.removeprefix(folder) for name in modules() if name.startswith(folder)}
+    names = {name.replace("_", "-") for name in targets if "." not in name} - _OTHER_MEANINGS
+    named = re.compile(rf"(?<![\w-])({'|'.join(sorted(names))})(?![\w-])")
+    faults = [
+        f"mezzo.{module} says {text!r}"
+        for module, tree in modules().items()
+        if not module.startswith(folder) and module not in _TARGETS_NAMED
+        for text in _texts(tree)
+        if named.search(text)
+    ]
+    assert not faults, "make it a field of the target (tables/target.py)"
 
 
 def test_nobody_imports_a_front_end_by_name() -> None:

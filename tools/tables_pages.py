@@ -122,6 +122,8 @@ def _spell_target(target: Target) -> Iterator[str]:
     newest = target.newest.get("onnx")
     is_ours = newest is not None and "installed" not in target.summary
     yield f"{_sentence(target.summary)}{f' Opsets up to {newest}.' if is_ours else ''}\n"
+    if target.default_for:
+        yield f"The default for {', '.join(f'`{formats}`' for formats in target.default_for)}.\n"
     for note in target.notes:
         yield f"> {note}\n"
     if target.gains:

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 
 import onnx
@@ -14,10 +13,7 @@ from command_lines import DIGITS
 
 from mezzo.cli.hints.completion import join_words, names_in
 from mezzo.cli.options.choices import complete_formats
-from mezzo.contracts.options.option import about
-from mezzo.contracts.options.request import Request
 from mezzo.formats.format_words import read_formats
-from mezzo.planner.options import read_options
 
 HOSTILE = (
     "$(touch pwned)",
@@ -200,12 +196,3 @@ def test_formats_are_offered_alone_and_beside_each_other(typed: str, offered: se
     assert found or not offered
     for word in found:
         assert len(read_formats(word)) == word.count(",") + 1
-
-
-def test_usual_targets_in_help_are_those_that_are_taken() -> None:
-    said = next(about(field).usual for field in fields(Request) if field.name == "target")
-    assert said is not None
-    for part in said.split(", "):
-        target, _, words = part.partition(" for ")
-        for word in words.split(" and "):
-            assert read_options(Request(to=word)).planning.target.name == target, part

@@ -1,10 +1,14 @@
 """Targets: how rows and listings answer, and what every shipped table owes its reader."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
+from mezzo.contracts.options.request import Request
 from mezzo.formats.dtypes import LEVEL_DTYPES, DType
+from mezzo.formats.format_words import spell_formats
+from mezzo.planner.options import read_options
 from mezzo.plugins import discovery
 from mezzo.tables.ops import op_facts
 from mezzo.tables.quantized_kernels import COMPOSITES
@@ -181,3 +185,27 @@ def test_rows_that_need_a_feature_hold_on_machines_with_it():
     assert target.on_machine(("avx512_bf16",)) == target
     assert target.on_machine(("avx2",)).refusals == (ROW,) and target.on_machine(("avx2",)).listings == (LISTING,)
     assert target.refusal("onnx", "MaxPool", 22, {}, F16) is row  # planning heeds it on every machine
+
+
+def test_every_request_has_at_most_one_default_target_and_takes_it() -> None:
+    requests = [(formats, target.name) for target in SHIPPED for formats in target.default_for]
+    assert len(dict(requests)) == len(requests)
+    for formats, name in requests:
+        assert spell_formats(formats) == formats
+        assert read_options(Request(to=formats)).planning.target.name == name
+
+
+def test_every_word_for_one_format_has_a_default_target() -> None:
+    assert LEVEL_DTYPES.keys() <= {formats for target in SHIPPED for formats in target.default_for}
+
+
+def test_every_device_of_pytorch_has_one_target() -> None:
+    devices = [target.runtime.device for target in SHIPPED if target.runtime is not None and target.runtime.device]
+    assert sorted(devices) == ["cpu", "cuda"]
+
+
+def test_copy_of_a_target_under_another_name_keeps_its_fusions() -> None:
+    base = discovery.target("openvino-cpu")
+    box = replace(base, name="box")
+    assert (box.fusions, box.fused_formats) == (base.fusions, base.fused_formats)
+    assert DType.BFLOAT16 in box.fused_formats

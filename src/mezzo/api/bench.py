@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from mezzo.numerics.data.datasets import Data
 
-DEFAULT_TARGET = "onnxruntime-cpu"
 STARTS = USUAL.starts
 _MOST_THREADS = 1024
 
@@ -27,7 +26,7 @@ _MOST_THREADS = 1024
 def bench(
     files: "Sequence[str | os.PathLike[str] | onnx.ModelProto]",
     *,
-    target: str = DEFAULT_TARGET,
+    target: str | None = None,
     data: "Data" = "random",
     baseline: str | os.PathLike[str] | None = None,
     batch_size: int | None = None,
@@ -50,8 +49,8 @@ def bench(
 
     Args:
         files: models; the first is the reference for the others.
-        target: a target whose runtime is installed here: "onnxruntime-cpu", "openvino-cpu",
-            "onnxruntime-cuda".
+        target: a target whose runtime is installed here, as `mezzo doctor` lists; by default that
+            of fp16.
         data: as in `compare`, its first batch; "random" draws inputs that fit. Each model gets the
             inputs that it has.
         baseline: the model that is the reference instead of the first.

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from mezzo.contracts.reading import Reading
     from mezzo.tables.target import Target
 
-DEFAULT_TARGET = "onnxruntime-cpu"
 _RANGE = ".."
 _CLOSE = 3
 
@@ -35,14 +34,15 @@ _CLOSE = 3
 def partition(
     src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model",
     *,
-    target: "str | os.PathLike[str] | Target" = DEFAULT_TARGET,
+    target: "str | os.PathLike[str] | Target | None" = None,
     trust_external_paths: bool = False,
     progress: Progress | None = None,
 ) -> Split:
     """Find the nodes of a model that a target runs as one kernel.
 
     Args:
-        target: a name of 'mezzo targets', the path of a target file (.toml), or a Target.
+        target: a name of 'mezzo targets', the path of a target file (.toml), or a Target; by
+            default that of fp16.
         progress: called with (stage, done, total).
 
     Raises:
@@ -59,7 +59,7 @@ def extract(
     part: str,
     dst: str | os.PathLike[str],
     *,
-    target: "str | os.PathLike[str] | Target" = DEFAULT_TARGET,
+    target: "str | os.PathLike[str] | Target | None" = None,
     overwrite: bool = False,
     trust_external_paths: bool = False,
     progress: Progress | None = None,

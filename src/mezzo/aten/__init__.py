@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mezzo.common.errors import InputError
 from mezzo.contracts.frontend import Frontend, Progress, Words
 from mezzo.formats.dtypes import LOW_DTYPES
+from mezzo.plugins.discovery import target_for_device
 
 if TYPE_CHECKING:
     from mezzo.contracts.frontend import Model
@@ -20,7 +21,6 @@ class TorchFrontend(Frontend):
     name = "torch"
     dialect = "aten"
     suffixes = (".pt2",)
-    usual_target = "torch-cpu"
     words = Words(
         form="ATen",
         checker="PyTorch",
@@ -29,6 +29,11 @@ class TorchFrontend(Frontend):
         elsewhere="for others export the module to ONNX and convert that",
     )
     formats = LOW_DTYPES
+
+    @property
+    def usual_target(self) -> str | None:
+        usual = target_for_device("cpu")
+        return None if usual is None else usual.name
 
     def opens(self, source: object) -> bool:
         kind = type(source)

@@ -30,13 +30,14 @@ _UNPACK = "unpack it and name the file inside"
 class FileKind:
     """A file type. `what` is its description with an article; `remedy` says how to get an ONNX
     model, with "{path}" for the file. `begins` are magic bytes with their offsets; `endings` are
-    file name suffixes.
+    file name suffixes. `runtime`: the package that makes such files; a target has its name.
     """
 
     what: str
     remedy: str
     begins: tuple[tuple[int, bytes], ...] = ()
     endings: tuple[str, ...] = ()
+    runtime: str = ""
 
 
 _BY_CONTENT: tuple[FileKind, ...] = (
@@ -77,6 +78,7 @@ _BY_CONTENT: tuple[FileKind, ...] = (
         remedy="name the .onnx file that it was built from; {target} converts for TensorRT",
         begins=((0, b"ftrt"), (0, b"ptrt")),
         endings=(".engine", ".trt"),
+        runtime="tensorrt",
     ),
     FileKind(
         what="a model of Rockchip's RKNN",
@@ -228,8 +230,9 @@ _ARRAYS = FileKind(
 ZIP_ARCHIVE = FileKind(what="a zip archive", remedy=_UNPACK, endings=(".zip",))
 _IR = FileKind(
     what="a model of OpenVINO, its graph",
-    remedy="name the .onnx file that it was made from; {openvino} converts for " "OpenVINO",
-)  # fmt: skip
+    remedy="name the .onnx file that it was made from; {target} converts for OpenVINO",
+    runtime="openvino",
+)
 _PAGE = FileKind(
     what="a web page, as a download that needs a login leaves",
     remedy="download the file again",

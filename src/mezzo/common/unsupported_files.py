@@ -12,7 +12,7 @@ _MODEL = ".onnx"
 # Entries of a folder that are listed at most.
 _MOST_NAMES = 2000
 _ADDRESS = re.compile(r"[A-Za-z]{2,}:/+([^?#]*/)?(?P<file>[^/?#]*)")
-_FIELD = re.compile(r"\{(path|folder|data|plan|target|openvino)\}")
+_FIELD = re.compile(r"\{(path|folder|data|plan|target)\}")
 # "bert-base-uncased", "BAAI/bge-small-en-v1.5"
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(?<!\.onnx)")
 
@@ -20,7 +20,7 @@ _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(?<!\.onnx)")
 def describe_unsupported(path: str | os.PathLike[str], kind: FileKind) -> str:
     """The error for a file of another type: what it is, and how to get a model."""
     where = os.fspath(path)
-    return f"{where!r} is {kind.what}, not an ONNX model; {_spell(kind.remedy, where)}"
+    return f"{where!r} is {kind.what}, not an ONNX model; {_spell_remedy(kind, where)}"
 
 
 def advise_missing(path: str | os.PathLike[str]) -> str:
@@ -80,21 +80,20 @@ def _folder_without_models(where: str, names: Iterable[str]) -> str:
         (kind for name in weights if (kind := kind_by_name(name.lower())) is not None), None
     )
     if kind is not None:
-        remedy = _spell(kind.remedy, os.path.join(where, weights[0]))
+        remedy = _spell_remedy(kind, os.path.join(where, weights[0]))
         return f"a folder without an .onnx file; {weights[0]} is {kind.what}: {remedy}"
     return "a folder without an .onnx file; name a model, or a folder of models"
 
 
-def _spell(remedy: str, path: str) -> str:
+def _spell_remedy(kind: FileKind, path: str) -> str:
     values = {
         "path": path,
         "folder": os.path.dirname(path) or ".",
         "data": setting("data", "FILE.npz"),
         "plan": setting("plan", "FILE.json"),
-        "target": setting("target", "tensorrt"),
-        "openvino": setting("target", "openvino-cpu"),
+        "target": setting("target", kind.runtime),
     }
-    return _FIELD.sub(lambda field: values[field[1]], remedy)
+    return _FIELD.sub(lambda field: values[field[1]], kind.remedy)
 
 
 def _names_in(folder: str) -> list[str]:

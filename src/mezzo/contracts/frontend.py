@@ -44,9 +44,8 @@ class Frontend(ABC):
     states.
 
     `suffixes`: file name endings; "" matches all files of no other front end. `facts`: of operators
-    without a table in mezzo, by dialect and operator. `usual_target`: the default target; None if
-    it depends on the format. `formats`: those of results. Every source is offered to every front
-    end, so importing one must not load its libraries.
+    without a table in mezzo, by dialect and operator. `formats`: those of results. Every source is
+    offered to every front end, so importing one must not load its libraries.
     """
 
     name: ClassVar[str]
@@ -54,8 +53,12 @@ class Frontend(ABC):
     suffixes: ClassVar[Sequence[str]]
     words: ClassVar[Words]
     facts: ClassVar[Mapping[str, Mapping[str, OpFacts]]] = MappingProxyType({})
-    usual_target: ClassVar[str | None] = None
     formats: ClassVar[Mapping[str, DType]] = LEVEL_DTYPES
+
+    @property
+    def usual_target(self) -> str | None:
+        """The default target; None if it depends on the format."""
+        return None
 
     @abstractmethod
     def opens(self, source: object) -> bool:

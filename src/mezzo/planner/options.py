@@ -37,8 +37,8 @@ from mezzo.io.targetfile import load_target
 from mezzo.planner.choices.gains import choose_format
 from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.recording import name_content
+from mezzo.plugins.discovery import default_target, settle_name
 from mezzo.plugins.discovery import policy as find_policy
-from mezzo.plugins.discovery import settle_name
 from mezzo.plugins.discovery import strategy as find_strategy
 from mezzo.plugins.discovery import target as find_target
 from mezzo.plugins.discovery import targets as find_targets
@@ -50,13 +50,7 @@ from mezzo.tables.target import Target
 if TYPE_CHECKING:
     from mezzo.planner.recalled import Recalled
 
-# Default target per format. For BF16 the ONNX schema: ONNX Runtime has no BF16 arithmetic on CPUs.
 _USUAL_FORMAT = "fp16"
-_DEFAULT_TARGETS = {
-    "fp16": "onnxruntime-cpu", "bf16": "onnx", "int8": "onnxruntime-cpu",
-    "int8,bf16": "openvino-cpu", "int8,fp16": "tensorrt", "fp8": "tensorrt", "fp8,fp16": "tensorrt",
-    "fp8,bf16": "tensorrt", "fp8-e5m2": "onnx", "fp8-e5m2,fp16": "onnx", "fp8-e5m2,bf16": "onnx",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,11 +101,12 @@ def chosen_target(to: str, target: TargetLike) -> Target:
     if isinstance(target, Target):
         return target
     if target is None:
-        if to not in _DEFAULT_TARGETS:
+        usual = default_target(to)
+        if usual is None:
             raise InputError(
                 f"no target is the usual one for {to}; name one with {option('target')}"
             )
-        return find_target(_DEFAULT_TARGETS[to])
+        return usual
     if isinstance(target, str) and not target.endswith(".toml"):
         return find_target(target)
     table = load_target(target, find_target)

@@ -309,6 +309,27 @@ def built_in_targets() -> Mapping[str, Target]:
     return _TARGETS.built_in
 
 
+def default_target(formats: str) -> Target | None:
+    """mezzo's own target for a request of formats that names none; None if no target is its
+    default. `formats`: such as "bf16" or "int8,bf16".
+    """
+    return next(
+        (target for target in built_in_targets().values() if formats in target.default_for), None
+    )
+
+
+def target_for_device(device: str) -> Target | None:
+    """mezzo's own target for programs on a type of PyTorch device; None if there is none."""
+    return next(
+        (
+            target
+            for target in built_in_targets().values()
+            if target.runtime is not None and target.runtime.device == device
+        ),
+        None,
+    )
+
+
 def runnable_targets() -> Mapping[str, Target]:
     """mezzo's own targets whose runtimes have a driver and are packages of mezzo's table, by name,
     in the table's order.

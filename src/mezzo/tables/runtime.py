@@ -14,6 +14,7 @@ class Runtime:
         None where mezzo cannot run it. The function is called as `load(path, threads)`, in its
         own process, and returns a callable from inputs by name to outputs by name, as NumPy arrays.
     profiles_nodes: whether its profile has a time for each node, which `--measure` needs.
+    device: the type of PyTorch device whose programs it runs: "cpu", "cuda"; None elsewhere.
     elsewhere: what a user does with a result where mezzo cannot run it.
     """
 
@@ -22,4 +23,5 @@ class Runtime:
     provider: str | None = None
     driver: str | None = None
     profiles_nodes: bool = False
+    device: str | None = None
     elsewhere: str = "load the result where that runtime is"

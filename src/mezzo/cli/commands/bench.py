@@ -23,12 +23,12 @@ _Files = Annotated[
     ),
 ]
 _Target = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--target",
-        help="Whose runtime, as it is installed here: onnxruntime-cpu, openvino-cpu or "
-        "onnxruntime-cuda.",
+        help="Whose runtime, as it is installed here; 'mezzo doctor' lists them.",
         autocompletion=choices.complete_target,
+        show_default="that of fp16, see 'mezzo targets'",
     ),
 ]
 _Data = Annotated[
@@ -134,7 +134,7 @@ _Profiles = Annotated[
 
 def bench(
     files: _Files = None,
-    target: _Target = "onnxruntime-cpu",
+    target: _Target = None,
     data: _Data = Path("random"),
     batch: _Batch = None,
     baseline: _Baseline = None,
@@ -171,7 +171,7 @@ def bench(
     if not files and baseline is None:
         raise InputError("'bench' lacks FILE: the ONNX models; write mezzo bench FILE...")
     types = choices.settle_choice("--types", types, _TYPES)
-    target = choices.settle_target(target)
+    target = None if target is None else choices.settle_target(target)
 
     from mezzo.api.bench import bench as time_files
     from mezzo.cli.progress import Patience

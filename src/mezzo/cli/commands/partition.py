@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from mezzo.report.records.documents import Document
 
 _Target = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--target",
         help="Whose kernels: a name of 'mezzo targets', or a .toml file.",
         autocompletion=choices.complete_target,
+        show_default="that of fp16, see 'mezzo targets'",
     ),
 ]
 _EveryNode = Annotated[
@@ -54,7 +55,7 @@ _Output = Annotated[
 
 def partition(
     model: shared.Model,
-    target: _Target = "onnxruntime-cpu",
+    target: _Target = None,
     every_node: _EveryNode = False,
     part: _Part = None,
     output: _Output = None,
@@ -68,7 +69,7 @@ def partition(
     there takes the kernel apart, or costs nothing. Patterns come from each runtime's documents and
     from the graphs that it makes.
     """
-    target = choices.settle_target(target)
+    target = None if target is None else choices.settle_target(target)
     if (part is None) is not (output is None):
         lacking = "--output" if output is None else "--extract"
         raise InputError(
@@ -83,7 +84,7 @@ def partition(
 
 
 def _show(
-    model: Path, target: str, trust: bool, every_node: bool, *, as_json: bool, quiet: bool
+    model: Path, target: str | None, trust: bool, every_node: bool, *, as_json: bool, quiet: bool
 ) -> None:
     """Print the kernels of a model."""
     from mezzo.api.partition import partition as split_model
@@ -107,7 +108,7 @@ def _show(
 
 
 def _extract(
-    model: Path, target: str, trust: bool, part: str, output: Path, *, as_json: bool, quiet: bool
+    model: Path, target: str | None, trust: bool, part: str, output: Path, *, as_json: bool, quiet: bool
 ) -> None:
     """Write a part of a model, and print what it is."""
     from mezzo.api.partition import extract

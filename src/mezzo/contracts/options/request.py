@@ -83,10 +83,7 @@ class Request:
             Panel.WHAT,
             plug_in="target",
             is_file=True,
-            usual=(
-                "onnxruntime-cpu for fp16 and int8, onnx for bf16, openvino-cpu for int8,bf16,"
-                " tensorrt for int8,fp16"
-            ),
+            usual="by format, as 'mezzo targets' says",
             is_said=True,
             also=(
                 "device",

@@ -120,9 +120,10 @@ def report_targets(
     for target in targets:
         newest = ", ".join(_spell_newest(*entry) for entry in target.newest.items()) or "any opset"
         formats = ", ".join(str(dtype) for dtype in DType if target.speaks_of(dtype))
+        default = f"; default for {' and '.join(target.default_for)}" if target.default_for else ""
         lines += [
             heading(target.name),
-            indented(f"{target.summary}; {newest}; in {formats or 'no format'}"),
+            indented(f"{target.summary}; {newest}; in {formats or 'no format'}{default}"),
         ]
         lines += [indented(clean(str(origins[target.name])), style="dim")]
         lines += [indented(f"note: {note}", style="dim") for note in target.notes]

@@ -44,10 +44,7 @@ TARGET = Target(
         "schema",
         "spec",
     ),
-    summary=(
-        "what the ONNX schema allows, at no newer opset than the installed ONNX Runtime loads"
-        " (default for bf16)"
-    ),
+    summary="what the ONNX schema allows, at no newer opset than the installed ONNX Runtime loads",
     newest={"onnx": 26},
     formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
     quantized=_FP8,

@@ -219,7 +219,7 @@ TARGET = Target(
         driver="onnxruntime",
         profiles_nodes=True,
     ),
-    summary="what the installed ONNX Runtime loads and runs on a CPU (default for fp16)",
+    summary="what the installed ONNX Runtime loads and runs on a CPU",
     refusals=(
         _row("EyeLike", "no FP16 kernel", _F16),
         _row(

@@ -9,7 +9,11 @@ _SINCE = "PyTorch 2.13"
 
 TARGET = Target(
     name="torch-cpu",
-    runtime=Runtime(package="torch", elsewhere="mezzo.torch.compile(model), where PyTorch is"),
+    runtime=Runtime(
+        package="torch",
+        device="cpu",
+        elsewhere="mezzo.torch.compile(model), where PyTorch is",
+    ),
     summary="torch.compile with Inductor, on CPUs with BF16 or FP16 instructions",
     formats=HALF_FORMATS,
     fusions=(

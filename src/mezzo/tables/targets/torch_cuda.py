@@ -9,7 +9,11 @@ _SINCE = "PyTorch 2.13"
 
 TARGET = Target(
     name="torch-cuda",
-    runtime=Runtime(package="torch", elsewhere="mezzo.torch.compile(model), where PyTorch is"),
+    runtime=Runtime(
+        package="torch",
+        device="cuda",
+        elsewhere="mezzo.torch.compile(model), where PyTorch is",
+    ),
     summary=(
         "torch.compile with Inductor, on NVIDIA GPUs of compute capability 8.0 and up for BF16, 7.0"
         " for FP16"

@@ -15,11 +15,10 @@ from mezzo.conversion.results import check_formats
 from mezzo.formats.dtypes import FORMATS
 from mezzo.formats.format_words import spell_formats
 from mezzo.planner.options import Options, check_parameters, read_options
+from mezzo.plugins.discovery import target_for_device
 from mezzo.torch.torch_internals import inductor_config, list_mode_options
 from mezzo.torch.train.controls import CONTROLS, Controls, read_controls
 
-# Default target by device type.
-_TARGETS = {"cpu": "torch-cpu", "cuda": "torch-cuda"}
 _OWN = ("freeze", *CONTROLS)
 # Options about files, or about stages that do not exist for compiled graphs.
 _NOT_HERE = frozenset(
@@ -48,12 +47,11 @@ class CompilerSettings:
 
     def planning(self, device: str = "cpu") -> Options:
         """The planner's options for graphs on a device."""
-        default_target = _TARGETS.get(device, _TARGETS["cpu"])
-        request = (
-            self.request
-            if self.request.target is not None
-            else replace(self.request, target=default_target)
-        )
+        request = self.request
+        if request.target is None:
+            usual = target_for_device(device) or target_for_device("cpu")
+            assert usual is not None, "a target is for programs on CPUs"
+            request = replace(request, target=usual.name)
         return check_parameters(read_options(request))
 
     @property
