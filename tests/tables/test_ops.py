@@ -4,7 +4,8 @@ import importlib
 import pkgutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import ModuleType
 
 import onnx.defs
@@ -79,8 +80,8 @@ def test_every_contributed_operator_of_onnxruntime_has_a_row() -> None:
 
 @pytest.mark.parametrize("table", list(tables()), ids=lambda table: table.__name__)
 def test_table_is_sorted_and_has_a_source(table: ModuleType) -> None:
-    names = [row.op for row in table.FACTS]
-    assert names == sorted(set(names))
+    for names in ([row.op for row in table.FACTS], list(equivalents(table))):
+        assert names == sorted(set(names))
     assert table.__doc__
     assert table.SOURCE
 
@@ -88,8 +89,26 @@ def test_table_is_sorted_and_has_a_source(table: ModuleType) -> None:
 def test_no_operator_is_in_two_tables() -> None:
     for dialect in dialects():
         package = f"mezzo.tables.ops.{dialect.replace('.', '_')}."
-        rows = [row.op for table in tables() if table.__name__.startswith(package) for row in table.FACTS]
-        assert sorted(rows) == list(op_facts(dialect))
+        of_dialect = [table for table in tables() if table.__name__.startswith(package)]
+        names = [name for table in of_dialect for name in (*equivalents(table), *(row.op for row in table.FACTS))]
+        assert sorted(names) == list(op_facts(dialect))
+
+
+def equivalents(table: ModuleType) -> Mapping[str, str]:
+    """The operators of a table that have all facts of an ONNX operator, with that one."""
+    names: Mapping[str, str] = getattr(table, "EQUIVALENTS", {})
+    return names
+
+
+def test_row_that_repeats_an_onnx_operator_is_written_as_its_equivalent() -> None:
+    rows = op_facts("onnx")
+    repeated = [
+        row.op
+        for table in tables()
+        for row in table.FACTS
+        if row.like in rows and replace(rows[row.like], op=row.op, like=row.like, source="") == row
+    ]
+    assert not repeated
 
 
 def test_joined_rows_have_a_source_and_their_own_key() -> None:

@@ -2,8 +2,8 @@
 policy.
 
 Keyed by (dialect, operator) and found by discovery: every module under `mezzo.tables.ops.<dialect>`
-has a tuple FACTS. Facts name risks, never formats: a policy says which risk matters in which
-format.
+has a tuple FACTS, and may have EQUIVALENTS of ONNX operators. Facts name risks, never formats: a
+policy says which risk matters in which format.
 """
 
 import enum

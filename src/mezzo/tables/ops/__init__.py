@@ -1,16 +1,17 @@
 """Discovery of operator facts: one package per dialect, one module per operator family.
 
 A dialect's package states its name in DIALECT. Each module in it is one table: SOURCE, the
-reference of the family's facts, and FACTS, its rows. A new family is a new module, a new dialect a
-new package; neither edits a file.
+reference of the family's facts; FACTS, its rows; and outside ONNX EQUIVALENTS, the operators that
+have all facts of an ONNX operator. A new family is a new module, a new dialect a new package;
+neither edits a file.
 """
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 
 from mezzo.tables.facts import OpFacts
 
@@ -55,10 +56,16 @@ def _join_tables(package: str) -> Mapping[str, OpFacts]:
         importlib.import_module(package).__path__, prefix=f"{package}."
     ):
         table = importlib.import_module(entry.name)
-        for row in table.FACTS:
+        for row in (*table.FACTS, *_equivalents(table)):
             assert row.op not in rows, (
                 f"operator {row.op!r} has two rows: in {home[row.op]} and in {entry.name}"
             )
             rows[row.op] = row if row.source else replace(row, source=table.SOURCE)
             home[row.op] = entry.name
     return MappingProxyType(dict(sorted(rows.items())))
+
+
+def _equivalents(table: ModuleType) -> Iterator[OpFacts]:
+    """The rows of a table's operators that have all facts of an ONNX operator."""
+    for op, like in getattr(table, "EQUIVALENTS", {}).items():
+        yield replace(op_facts("onnx")[like], op=op, like=like, source="")

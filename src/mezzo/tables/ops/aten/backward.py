@@ -3,6 +3,8 @@
 Sums over an axis are a risk as in the forward: gradients of repeated or normalized values add up.
 """
 
+from collections.abc import Mapping
+
 from mezzo.tables.facts import Cost, OpFacts, Risk, Transfer, facts
 
 SOURCE = "PyTorch 2.13 tools/autograd/derivatives.yaml and torch/_decomp/decompositions.py"
@@ -39,17 +41,6 @@ FACTS: tuple[OpFacts, ...] = (
     facts("_prelu_kernel_backward", Cost.POINTWISE, like="PRelu"),
     facts("_segment_reduce_backward", Cost.MOVEMENT, like="Expand"),
     facts("_softmax_backward_data", Cost.NORMALIZATION, Risk.SUM, like="Softmax"),
-    facts("_upsample_bicubic2d_aa_backward", Cost.MOVEMENT, like="Resize", transfer=Transfer.MOVE),
-    facts("_upsample_bilinear2d_aa_backward", Cost.MOVEMENT, like="Resize", transfer=Transfer.MOVE),
-    facts(
-        "_upsample_nearest_exact1d_backward", Cost.MOVEMENT, like="Resize", transfer=Transfer.MOVE
-    ),
-    facts(
-        "_upsample_nearest_exact2d_backward", Cost.MOVEMENT, like="Resize", transfer=Transfer.MOVE
-    ),
-    facts(
-        "_upsample_nearest_exact3d_backward", Cost.MOVEMENT, like="Resize", transfer=Transfer.MOVE
-    ),
     facts(
         "_weight_norm_differentiable_backward",
         Cost.NORMALIZATION,
@@ -83,16 +74,12 @@ FACTS: tuple[OpFacts, ...] = (
         Risk.SUM,
         like="BatchNormalization",
     ),
-    facts(
-        "diagonal_backward", Cost.MOVEMENT, like="Slice", keeps_values=True, transfer=Transfer.MOVE
-    ),
     facts("elu_backward", Cost.POINTWISE, like="Elu"),
     facts("embedding_backward", Cost.REDUCTION, Risk.SUM, like="ReduceSum"),
     facts("embedding_dense_backward", Cost.REDUCTION, Risk.SUM, like="ReduceSum"),
     facts("fractional_max_pool2d_backward", Cost.MOVEMENT, like="MaxPool", transfer=Transfer.MOVE),
     facts("fractional_max_pool3d_backward", Cost.MOVEMENT, like="MaxPool", transfer=Transfer.MOVE),
     facts("gelu_backward", Cost.POINTWISE, like="Gelu"),
-    facts("glu_backward", Cost.POINTWISE, like="SwiGLU"),
     facts("grid_sampler_2d_backward", Cost.MOVEMENT, Risk.POSITION, Risk.SUM, like="GridSample"),
     facts("grid_sampler_3d_backward", Cost.MOVEMENT, Risk.POSITION, Risk.SUM, like="GridSample"),
     # The gradient where the input is in range, else zero; the input was computed in the forward.
@@ -103,13 +90,6 @@ FACTS: tuple[OpFacts, ...] = (
     facts("leaky_relu_backward", Cost.POINTWISE, like="LeakyRelu"),
     facts("log_sigmoid_backward", Cost.POINTWISE, like="Softplus"),
     facts("logit_backward", Cost.POINTWISE, Risk.RECIPROCAL, Risk.STEEP, like="Log"),
-    facts(
-        "masked_scatter_backward",
-        Cost.MOVEMENT,
-        like="Compress",
-        keeps_values=True,
-        transfer=Transfer.MOVE,
-    ),
     facts(
         "max_pool2d_with_indices_backward", Cost.MOVEMENT, like="MaxPool", transfer=Transfer.MOVE
     ),
@@ -153,26 +133,13 @@ FACTS: tuple[OpFacts, ...] = (
     facts("replication_pad2d_backward", Cost.MOVEMENT, like="Pad", transfer=Transfer.MOVE),
     facts("replication_pad3d_backward", Cost.MOVEMENT, like="Pad", transfer=Transfer.MOVE),
     facts("rrelu_with_noise_backward", Cost.POINTWISE, like="LeakyRelu"),
-    facts(
-        "select_backward", Cost.MOVEMENT, like="Slice", keeps_values=True, transfer=Transfer.MOVE
-    ),
     # One and a square taken off it: bounded factors of the gradient.
     facts("sigmoid_backward", Cost.POINTWISE, like="Sigmoid"),
     facts("silu_backward", Cost.POINTWISE, like="Swish"),
-    facts("slice_backward", Cost.MOVEMENT, like="Slice", keeps_values=True, transfer=Transfer.MOVE),
     facts("softplus_backward", Cost.POINTWISE, like="Softplus"),
     facts("softshrink_backward", Cost.POINTWISE, Risk.STEP, like="Shrink"),
     facts("tanh_backward", Cost.POINTWISE, like="Tanh"),
     facts("threshold_backward", Cost.POINTWISE, Risk.STEP, like="Relu"),
-    # Windows that overlap are added.
-    facts("unfold_backward", Cost.MOVEMENT, like="Col2Im", transfer=Transfer.MOVE),
-    facts("upsample_bicubic2d_backward", Cost.MOVEMENT, like="Resize", transfer=Transfer.MOVE),
-    facts("upsample_bilinear2d_backward", Cost.MOVEMENT, like="Resize", transfer=Transfer.MOVE),
-    facts("upsample_linear1d_backward", Cost.MOVEMENT, like="Resize", transfer=Transfer.MOVE),
-    facts("upsample_nearest1d_backward", Cost.MOVEMENT, like="Resize", transfer=Transfer.MOVE),
-    facts("upsample_nearest2d_backward", Cost.MOVEMENT, like="Resize", transfer=Transfer.MOVE),
-    facts("upsample_nearest3d_backward", Cost.MOVEMENT, like="Resize", transfer=Transfer.MOVE),
-    facts("upsample_trilinear3d_backward", Cost.MOVEMENT, like="Resize", transfer=Transfer.MOVE),
     facts(
         "value_selecting_reduction_backward",
         Cost.MOVEMENT,
@@ -181,3 +148,26 @@ FACTS: tuple[OpFacts, ...] = (
         transfer=Transfer.MOVE,
     ),
 )
+
+# Operators with all facts of the ONNX operator named.
+EQUIVALENTS: Mapping[str, str] = {
+    "_upsample_bicubic2d_aa_backward": "Resize",
+    "_upsample_bilinear2d_aa_backward": "Resize",
+    "_upsample_nearest_exact1d_backward": "Resize",
+    "_upsample_nearest_exact2d_backward": "Resize",
+    "_upsample_nearest_exact3d_backward": "Resize",
+    "diagonal_backward": "Slice",
+    "glu_backward": "SwiGLU",
+    "masked_scatter_backward": "Compress",
+    "select_backward": "Slice",
+    "slice_backward": "Slice",
+    # Windows that overlap are added.
+    "unfold_backward": "Col2Im",
+    "upsample_bicubic2d_backward": "Resize",
+    "upsample_bilinear2d_backward": "Resize",
+    "upsample_linear1d_backward": "Resize",
+    "upsample_nearest1d_backward": "Resize",
+    "upsample_nearest2d_backward": "Resize",
+    "upsample_nearest3d_backward": "Resize",
+    "upsample_trilinear3d_backward": "Resize",
+}

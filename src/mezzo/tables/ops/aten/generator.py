@@ -1,6 +1,8 @@
 """Generators: operators with outputs from no input, from integers or from shapes."""
 
-from mezzo.tables.facts import Cost, Function, OpFacts, Risk, Transfer, facts
+from collections.abc import Mapping
+
+from mezzo.tables.facts import Cost, OpFacts, Risk, Transfer, facts
 
 SOURCE = "PyTorch 2.13 documentation, torch, creation operations"
 
@@ -12,34 +14,8 @@ FACTS: tuple[OpFacts, ...] = (
         is_bounded=True,
         transfer=Transfer.FILL,
     ),
-    facts(
-        "arange",
-        Cost.GENERATOR,
-        Risk.POSITION,
-        like="Range",
-        function=Function.RANGE,
-        transfer=Transfer.RANGE,
-    ),
-    facts("bartlett_window", Cost.GENERATOR, Risk.PERIODIC, like="HannWindow", is_bounded=True),
-    facts("blackman_window", Cost.GENERATOR, Risk.PERIODIC, like="BlackmanWindow", is_bounded=True),
-    # Uninitialized memory.
-    facts("empty", Cost.GENERATOR, like="ConstantOfShape", transfer=Transfer.FILL),
-    facts("empty_like", Cost.GENERATOR, like="ConstantOfShape", transfer=Transfer.FILL),
-    facts("empty_permuted", Cost.GENERATOR, like="ConstantOfShape", transfer=Transfer.FILL),
-    facts("empty_strided", Cost.GENERATOR, like="ConstantOfShape", transfer=Transfer.FILL),
-    facts("eye", Cost.GENERATOR, like="EyeLike", is_bounded=True, transfer=Transfer.TRUTH),
-    # `fill` reads a tensor for its shape alone.
-    facts("fill", Cost.GENERATOR, like="ConstantOfShape", transfer=Transfer.FILL),
-    facts("full", Cost.GENERATOR, like="ConstantOfShape", transfer=Transfer.FILL),
-    facts("full_like", Cost.GENERATOR, like="ConstantOfShape", transfer=Transfer.FILL),
-    facts("hamming_window", Cost.GENERATOR, Risk.PERIODIC, like="HammingWindow", is_bounded=True),
-    facts("hann_window", Cost.GENERATOR, Risk.PERIODIC, like="HannWindow", is_bounded=True),
-    facts("kaiser_window", Cost.GENERATOR, Risk.PERIODIC, like="HannWindow", is_bounded=True),
     facts("linspace", Cost.GENERATOR, Risk.POSITION, like="Range"),
     facts("logspace", Cost.GENERATOR, Risk.POSITION, like="Range"),
-    facts("new_empty", Cost.GENERATOR, like="ConstantOfShape", transfer=Transfer.FILL),
-    facts("new_empty_strided", Cost.GENERATOR, like="ConstantOfShape", transfer=Transfer.FILL),
-    facts("new_full", Cost.GENERATOR, like="ConstantOfShape", transfer=Transfer.FILL),
     facts(
         "new_ones", Cost.GENERATOR, like="ConstantOfShape", is_bounded=True, transfer=Transfer.FILL
     ),
@@ -51,7 +27,6 @@ FACTS: tuple[OpFacts, ...] = (
     facts(
         "ones_like", Cost.GENERATOR, like="ConstantOfShape", is_bounded=True, transfer=Transfer.FILL
     ),
-    facts("scalar_tensor", Cost.GENERATOR, like="ConstantOfShape", transfer=Transfer.FILL),
     facts("tril_indices", Cost.GENERATOR, like="Range", is_bounded=True),
     facts("triu_indices", Cost.GENERATOR, like="Range", is_bounded=True),
     facts("zero", Cost.GENERATOR, like="ConstantOfShape", is_bounded=True, transfer=Transfer.FILL),
@@ -64,3 +39,27 @@ FACTS: tuple[OpFacts, ...] = (
         transfer=Transfer.FILL,
     ),
 )
+
+# Operators with all facts of the ONNX operator named.
+EQUIVALENTS: Mapping[str, str] = {
+    "arange": "Range",
+    "bartlett_window": "HannWindow",
+    "blackman_window": "BlackmanWindow",
+    # Uninitialized memory.
+    "empty": "ConstantOfShape",
+    "empty_like": "ConstantOfShape",
+    "empty_permuted": "ConstantOfShape",
+    "empty_strided": "ConstantOfShape",
+    "eye": "EyeLike",
+    # `fill` reads a tensor for its shape alone.
+    "fill": "ConstantOfShape",
+    "full": "ConstantOfShape",
+    "full_like": "ConstantOfShape",
+    "hamming_window": "HammingWindow",
+    "hann_window": "HannWindow",
+    "kaiser_window": "HannWindow",
+    "new_empty": "ConstantOfShape",
+    "new_empty_strided": "ConstantOfShape",
+    "new_full": "ConstantOfShape",
+    "scalar_tensor": "ConstantOfShape",
+}

@@ -1,5 +1,7 @@
 """Matmuls, convolutions and other contractions, which hardware accumulates in FP32."""
 
+from collections.abc import Mapping
+
 from mezzo.tables.facts import Cost, Function, OpFacts, Transfer, facts
 
 SOURCE = (
@@ -8,19 +10,6 @@ SOURCE = (
 )
 
 FACTS: tuple[OpFacts, ...] = (
-    # An activation follows.
-    facts(
-        "_addmm_activation",
-        Cost.LINEAR,
-        like="Gemm",
-        numbers=(
-            "alpha",
-            "beta",
-        ),
-        transfer=Transfer.CONTRACT,
-    ),
-    facts("_convolution", Cost.LINEAR, like="Conv", transfer=Transfer.CONTRACT),
-    facts("_convolution_mode", Cost.LINEAR, like="Conv", transfer=Transfer.CONTRACT),
     facts("_grouped_mm", Cost.LINEAR, like="MatMul"),
     facts("_trilinear", Cost.LINEAR, like="Einsum"),
     # Not Function.MATMUL: they add a third operand. The order of operands is that of
@@ -29,26 +18,6 @@ FACTS: tuple[OpFacts, ...] = (
         "addbmm",
         Cost.LINEAR,
         like="MatMul",
-        numbers=(
-            "alpha",
-            "beta",
-        ),
-        transfer=Transfer.CONTRACT,
-    ),
-    facts(
-        "addmm",
-        Cost.LINEAR,
-        like="Gemm",
-        numbers=(
-            "alpha",
-            "beta",
-        ),
-        transfer=Transfer.CONTRACT,
-    ),
-    facts(
-        "addmv",
-        Cost.LINEAR,
-        like="Gemm",
         numbers=(
             "alpha",
             "beta",
@@ -76,50 +45,15 @@ FACTS: tuple[OpFacts, ...] = (
         transfer=Transfer.CONTRACT,
     ),
     facts("bilinear", Cost.LINEAR, like="Einsum"),
-    facts("bmm", Cost.LINEAR, like="MatMul", function=Function.MATMUL, transfer=Transfer.CONTRACT),
     facts("chain_matmul", Cost.LINEAR, like="MatMul"),
-    facts("conv1d", Cost.LINEAR, like="Conv", transfer=Transfer.CONTRACT),
-    facts("conv2d", Cost.LINEAR, like="Conv", transfer=Transfer.CONTRACT),
-    facts("conv3d", Cost.LINEAR, like="Conv", transfer=Transfer.CONTRACT),
-    facts("conv_tbc", Cost.LINEAR, like="Conv", transfer=Transfer.CONTRACT),
-    facts("conv_transpose1d", Cost.LINEAR, like="ConvTranspose", transfer=Transfer.CONTRACT),
-    facts("conv_transpose2d", Cost.LINEAR, like="ConvTranspose", transfer=Transfer.CONTRACT),
-    facts("conv_transpose3d", Cost.LINEAR, like="ConvTranspose", transfer=Transfer.CONTRACT),
-    facts("convolution", Cost.LINEAR, like="Conv", transfer=Transfer.CONTRACT),
     facts("convolution_backward", Cost.LINEAR, like="Conv"),
-    facts("convolution_overrideable", Cost.LINEAR, like="Conv", transfer=Transfer.CONTRACT),
-    facts("cudnn_convolution", Cost.LINEAR, like="Conv", transfer=Transfer.CONTRACT),
-    facts("cudnn_convolution_add_relu", Cost.LINEAR, like="Conv", transfer=Transfer.CONTRACT),
-    facts("cudnn_convolution_relu", Cost.LINEAR, like="Conv", transfer=Transfer.CONTRACT),
-    facts(
-        "cudnn_convolution_transpose", Cost.LINEAR, like="ConvTranspose", transfer=Transfer.CONTRACT
-    ),
     facts("dot", Cost.LINEAR, like="Gemm"),
-    facts("einsum", Cost.LINEAR, like="Einsum", transfer=Transfer.EINSUM),
     facts("ger", Cost.POINTWISE, like="Mul"),
     facts("inner", Cost.LINEAR, like="Gemm"),
-    facts(
-        "linalg_matmul",
-        Cost.LINEAR,
-        like="MatMul",
-        function=Function.MATMUL,
-        transfer=Transfer.CONTRACT,
-    ),
     facts("linalg_multi_dot", Cost.LINEAR, like="MatMul"),
     facts("linalg_vecdot", Cost.LINEAR, like="Gemm"),
     facts("linear", Cost.LINEAR, like="Gemm", transfer=Transfer.CONTRACT),
     facts("linear_backward", Cost.LINEAR, like="Gemm"),
-    facts(
-        "matmul", Cost.LINEAR, like="MatMul", function=Function.MATMUL, transfer=Transfer.CONTRACT
-    ),
-    facts("miopen_convolution", Cost.LINEAR, like="Conv", transfer=Transfer.CONTRACT),
-    facts(
-        "miopen_convolution_transpose",
-        Cost.LINEAR,
-        like="ConvTranspose",
-        transfer=Transfer.CONTRACT,
-    ),
-    facts("mkldnn_convolution", Cost.LINEAR, like="Conv", transfer=Transfer.CONTRACT),
     facts("mkldnn_linear_backward", Cost.LINEAR, like="Gemm"),
     facts("mm", Cost.LINEAR, like="Gemm", function=Function.MATMUL, transfer=Transfer.CONTRACT),
     facts("mv", Cost.LINEAR, like="Gemm"),
@@ -127,3 +61,33 @@ FACTS: tuple[OpFacts, ...] = (
     facts("tensordot", Cost.LINEAR, like="MatMul"),
     facts("vdot", Cost.LINEAR, like="Gemm"),
 )
+
+# Operators with all facts of the ONNX operator named.
+EQUIVALENTS: Mapping[str, str] = {
+    # An activation follows.
+    "_addmm_activation": "Gemm",
+    "_convolution": "Conv",
+    "_convolution_mode": "Conv",
+    "addmm": "Gemm",
+    "addmv": "Gemm",
+    "bmm": "MatMul",
+    "conv1d": "Conv",
+    "conv2d": "Conv",
+    "conv3d": "Conv",
+    "conv_tbc": "Conv",
+    "conv_transpose1d": "ConvTranspose",
+    "conv_transpose2d": "ConvTranspose",
+    "conv_transpose3d": "ConvTranspose",
+    "convolution": "Conv",
+    "convolution_overrideable": "Conv",
+    "cudnn_convolution": "Conv",
+    "cudnn_convolution_add_relu": "Conv",
+    "cudnn_convolution_relu": "Conv",
+    "cudnn_convolution_transpose": "ConvTranspose",
+    "einsum": "Einsum",
+    "linalg_matmul": "MatMul",
+    "matmul": "MatMul",
+    "miopen_convolution": "Conv",
+    "miopen_convolution_transpose": "ConvTranspose",
+    "mkldnn_convolution": "Conv",
+}

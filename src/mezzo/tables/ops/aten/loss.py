@@ -1,5 +1,7 @@
 """Losses: one number from a whole batch, where backpropagation starts."""
 
+from collections.abc import Mapping
+
 from mezzo.tables.facts import Cost, OpFacts, Risk, facts
 
 SOURCE = (
@@ -50,15 +52,6 @@ FACTS: tuple[OpFacts, ...] = (
         "cosine_embedding_loss", Cost.REDUCTION, Risk.LOSS, Risk.SUM, like="SoftmaxCrossEntropyLoss"
     ),
     facts(
-        "cross_entropy_loss",
-        Cost.REDUCTION,
-        Risk.LOSS,
-        Risk.SUM,
-        Risk.SOFTMAX,
-        Risk.RECIPROCAL,
-        like="SoftmaxCrossEntropyLoss",
-    ),
-    facts(
         "ctc_loss",
         Cost.REDUCTION,
         Risk.LOSS,
@@ -104,18 +97,9 @@ FACTS: tuple[OpFacts, ...] = (
         Risk.SUM,
         like="SoftmaxCrossEntropyLoss",
     ),
-    facts("nll_loss", Cost.REDUCTION, Risk.LOSS, Risk.SUM, like="NegativeLogLikelihoodLoss"),
-    facts("nll_loss2d", Cost.REDUCTION, Risk.LOSS, Risk.SUM, like="NegativeLogLikelihoodLoss"),
     # They spread one number over the places of the targets.
     facts("nll_loss2d_backward", Cost.MOVEMENT, Risk.LOSS, like="NegativeLogLikelihoodLoss"),
-    facts(
-        "nll_loss2d_forward", Cost.REDUCTION, Risk.LOSS, Risk.SUM, like="NegativeLogLikelihoodLoss"
-    ),
     facts("nll_loss_backward", Cost.MOVEMENT, Risk.LOSS, like="NegativeLogLikelihoodLoss"),
-    facts(
-        "nll_loss_forward", Cost.REDUCTION, Risk.LOSS, Risk.SUM, like="NegativeLogLikelihoodLoss"
-    ),
-    facts("nll_loss_nd", Cost.REDUCTION, Risk.LOSS, Risk.SUM, like="NegativeLogLikelihoodLoss"),
     facts("poisson_nll_loss", Cost.REDUCTION, Risk.LOSS, Risk.SUM, like="SoftmaxCrossEntropyLoss"),
     facts("smooth_l1_loss", Cost.REDUCTION, Risk.LOSS, Risk.SUM, like="SoftmaxCrossEntropyLoss"),
     facts("smooth_l1_loss_backward", Cost.POINTWISE, Risk.LOSS, like="SoftmaxCrossEntropyLoss"),
@@ -125,3 +109,13 @@ FACTS: tuple[OpFacts, ...] = (
         "triplet_margin_loss", Cost.REDUCTION, Risk.LOSS, Risk.SUM, like="SoftmaxCrossEntropyLoss"
     ),
 )
+
+# Operators with all facts of the ONNX operator named.
+EQUIVALENTS: Mapping[str, str] = {
+    "cross_entropy_loss": "SoftmaxCrossEntropyLoss",
+    "nll_loss": "NegativeLogLikelihoodLoss",
+    "nll_loss2d": "NegativeLogLikelihoodLoss",
+    "nll_loss2d_forward": "NegativeLogLikelihoodLoss",
+    "nll_loss_forward": "NegativeLogLikelihoodLoss",
+    "nll_loss_nd": "NegativeLogLikelihoodLoss",
+}

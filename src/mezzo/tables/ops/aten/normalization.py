@@ -3,7 +3,9 @@
 `is_bounded` with scale and bias operands means bounded by these, whatever the input.
 """
 
-from mezzo.tables.facts import Cost, Function, OpFacts, Risk, Transfer, facts
+from collections.abc import Mapping
+
+from mezzo.tables.facts import Cost, OpFacts, Risk, Transfer, facts
 
 SOURCE = (
     "PyTorch 2.13 documentation, torch.nn.functional; statistics by the two-pass formula: Ba et al."
@@ -21,37 +23,12 @@ FACTS: tuple[OpFacts, ...] = (
         like="BatchNormalization",
         transfer=Transfer.STANDARDIZE,
     ),
-    # In inference its statistics are operands, so it is a multiplication and an addition.
-    facts(
-        "_batch_norm_no_update",
-        Cost.NORMALIZATION,
-        like="BatchNormalization",
-        transfer=Transfer.GIVEN_STATISTICS,
-    ),
     facts(
         "_batch_norm_with_update_functional",
         Cost.NORMALIZATION,
         Risk.STATISTICS,
         like="BatchNormalization",
         transfer=Transfer.STANDARDIZE,
-    ),
-    facts(
-        "_fused_rms_norm",
-        Cost.NORMALIZATION,
-        Risk.SUM_OF_SQUARES,
-        like="RMSNormalization",
-        is_bounded=True,
-        transfer=Transfer.NORMALIZE_SIZE,
-    ),
-    # Its results go to minus infinity with the differences between the inputs.
-    facts(
-        "_log_softmax",
-        Cost.NORMALIZATION,
-        Risk.SOFTMAX,
-        Risk.RECIPROCAL,
-        like="LogSoftmax",
-        function=Function.LOG_SOFTMAX,
-        transfer=Transfer.LOG_SOFTMAX,
     ),
     facts("_masked_softmax", Cost.NORMALIZATION, Risk.SOFTMAX, like="Softmax", is_bounded=True),
     facts(
@@ -68,30 +45,6 @@ FACTS: tuple[OpFacts, ...] = (
         like="BatchNormalization",
         transfer=Transfer.STANDARDIZE,
     ),
-    facts(
-        "_native_batch_norm_legit_no_training",
-        Cost.NORMALIZATION,
-        like="BatchNormalization",
-        transfer=Transfer.GIVEN_STATISTICS,
-    ),
-    facts(
-        "_safe_softmax",
-        Cost.NORMALIZATION,
-        Risk.SOFTMAX,
-        like="Softmax",
-        function=Function.SOFTMAX,
-        is_bounded=True,
-        transfer=Transfer.SOFTMAX,
-    ),
-    facts(
-        "_softmax",
-        Cost.NORMALIZATION,
-        Risk.SOFTMAX,
-        like="Softmax",
-        function=Function.SOFTMAX,
-        is_bounded=True,
-        transfer=Transfer.SOFTMAX,
-    ),
     # A direction of unit size times a size that is an operand.
     facts(
         "_weight_norm",
@@ -106,12 +59,6 @@ FACTS: tuple[OpFacts, ...] = (
         Risk.SUM_OF_SQUARES,
         like="LpNormalization",
         is_bounded=True,
-    ),
-    facts(
-        "batch_norm",
-        Cost.NORMALIZATION,
-        like="BatchNormalization",
-        transfer=Transfer.GIVEN_STATISTICS,
     ),
     facts("batch_norm_stats", Cost.REDUCTION, Risk.STATISTICS, like="BatchNormalization"),
     facts(
@@ -128,14 +75,6 @@ FACTS: tuple[OpFacts, ...] = (
         like="BatchNormalization",
         transfer=Transfer.STANDARDIZE,
     ),
-    facts(
-        "group_norm",
-        Cost.NORMALIZATION,
-        Risk.STATISTICS,
-        like="GroupNormalization",
-        is_bounded=True,
-        transfer=Transfer.STANDARDIZE,
-    ),
     # With running statistics it is a multiplication and an addition, and has no bound.
     facts(
         "instance_norm",
@@ -143,23 +82,6 @@ FACTS: tuple[OpFacts, ...] = (
         Risk.STATISTICS,
         like="InstanceNormalization",
         transfer=Transfer.STANDARDIZE,
-    ),
-    facts(
-        "layer_norm",
-        Cost.NORMALIZATION,
-        Risk.STATISTICS,
-        like="LayerNormalization",
-        is_bounded=True,
-        transfer=Transfer.STANDARDIZE,
-    ),
-    facts(
-        "log_softmax",
-        Cost.NORMALIZATION,
-        Risk.SOFTMAX,
-        Risk.RECIPROCAL,
-        like="LogSoftmax",
-        function=Function.LOG_SOFTMAX,
-        transfer=Transfer.LOG_SOFTMAX,
     ),
     facts(
         "miopen_batch_norm",
@@ -175,57 +97,28 @@ FACTS: tuple[OpFacts, ...] = (
         like="BatchNormalization",
         transfer=Transfer.STANDARDIZE,
     ),
-    facts(
-        "native_group_norm",
-        Cost.NORMALIZATION,
-        Risk.STATISTICS,
-        like="GroupNormalization",
-        is_bounded=True,
-        transfer=Transfer.STANDARDIZE,
-    ),
-    facts(
-        "native_layer_norm",
-        Cost.NORMALIZATION,
-        Risk.STATISTICS,
-        like="LayerNormalization",
-        is_bounded=True,
-        transfer=Transfer.STANDARDIZE,
-    ),
     # Slices whose norm passes a bound are scaled down to it.
     facts("renorm", Cost.NORMALIZATION, Risk.SUM_OF_SQUARES, like="LpNormalization"),
-    facts(
-        "rms_norm",
-        Cost.NORMALIZATION,
-        Risk.SUM_OF_SQUARES,
-        like="RMSNormalization",
-        is_bounded=True,
-        transfer=Transfer.NORMALIZE_SIZE,
-    ),
-    facts(
-        "softmax",
-        Cost.NORMALIZATION,
-        Risk.SOFTMAX,
-        like="Softmax",
-        function=Function.SOFTMAX,
-        is_bounded=True,
-        transfer=Transfer.SOFTMAX,
-    ),
-    facts(
-        "special_log_softmax",
-        Cost.NORMALIZATION,
-        Risk.SOFTMAX,
-        Risk.RECIPROCAL,
-        like="LogSoftmax",
-        function=Function.LOG_SOFTMAX,
-        transfer=Transfer.LOG_SOFTMAX,
-    ),
-    facts(
-        "special_softmax",
-        Cost.NORMALIZATION,
-        Risk.SOFTMAX,
-        like="Softmax",
-        function=Function.SOFTMAX,
-        is_bounded=True,
-        transfer=Transfer.SOFTMAX,
-    ),
 )
+
+# Operators with all facts of the ONNX operator named.
+EQUIVALENTS: Mapping[str, str] = {
+    # In inference its statistics are operands, so it is a multiplication and an addition.
+    "_batch_norm_no_update": "BatchNormalization",
+    "_fused_rms_norm": "RMSNormalization",
+    # Its results go to minus infinity with the differences between the inputs.
+    "_log_softmax": "LogSoftmax",
+    "_native_batch_norm_legit_no_training": "BatchNormalization",
+    "_safe_softmax": "Softmax",
+    "_softmax": "Softmax",
+    "batch_norm": "BatchNormalization",
+    "group_norm": "GroupNormalization",
+    "layer_norm": "LayerNormalization",
+    "log_softmax": "LogSoftmax",
+    "native_group_norm": "GroupNormalization",
+    "native_layer_norm": "LayerNormalization",
+    "rms_norm": "RMSNormalization",
+    "softmax": "Softmax",
+    "special_log_softmax": "LogSoftmax",
+    "special_softmax": "Softmax",
+}

@@ -1,6 +1,8 @@
 """Quantization: float operands are scales or values to quantize; the arithmetic is in integers."""
 
-from mezzo.tables.facts import Cost, OpFacts, Risk, Transfer, facts
+from collections.abc import Mapping
+
+from mezzo.tables.facts import Cost, OpFacts, Risk, facts
 
 SOURCE = (
     "PyTorch 2.13 aten/src/ATen/native/native_functions.yaml and documentation,"
@@ -34,13 +36,6 @@ FACTS: tuple[OpFacts, ...] = (
         Risk.QUANTIZED,
         like="QuantizeLinear",
     ),
-    facts(
-        "_int_mm",
-        Cost.QUANTIZE,
-        Risk.QUANTIZED,
-        like="MatMulInteger",
-        transfer=Transfer.QUANTIZED_SUM,
-    ),
     facts("_scaled_grouped_mm", Cost.QUANTIZE, Risk.QUANTIZED, like="MatMulInteger"),
     facts("_scaled_mm", Cost.QUANTIZE, Risk.QUANTIZED, like="MatMulInteger"),
     facts("_scaled_mm_v2", Cost.QUANTIZE, Risk.QUANTIZED, like="MatMulInteger"),
@@ -65,3 +60,8 @@ FACTS: tuple[OpFacts, ...] = (
     facts("quantize_per_channel", Cost.QUANTIZE, Risk.QUANTIZED, like="QuantizeLinear"),
     facts("quantize_per_tensor", Cost.QUANTIZE, Risk.QUANTIZED, like="QuantizeLinear"),
 )
+
+# Operators with all facts of the ONNX operator named.
+EQUIVALENTS: Mapping[str, str] = {
+    "_int_mm": "MatMulInteger",
+}

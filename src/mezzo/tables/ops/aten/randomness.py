@@ -1,5 +1,7 @@
 """Random numbers. The same seed gives other numbers in another dtype."""
 
+from collections.abc import Mapping
+
 from mezzo.tables.facts import Cost, OpFacts, Risk, Transfer, facts
 
 SOURCE = "PyTorch 2.13 documentation, torch, random sampling, and notes on reproducibility"
@@ -10,14 +12,6 @@ FACTS: tuple[OpFacts, ...] = (
     facts("_sample_dirichlet", Cost.GENERATOR, Risk.RANDOM, like="RandomUniform"),
     facts("_standard_gamma", Cost.GENERATOR, Risk.RANDOM, like="RandomUniform"),
     facts("alpha_dropout", Cost.MOVEMENT, Risk.RANDOM, like="Dropout", transfer=Transfer.MOVE),
-    facts(
-        "bernoulli",
-        Cost.GENERATOR,
-        Risk.RANDOM,
-        like="Bernoulli",
-        is_bounded=True,
-        transfer=Transfer.RANDOM,
-    ),
     facts("binomial", Cost.GENERATOR, Risk.RANDOM, like="Bernoulli"),
     facts("cauchy", Cost.GENERATOR, Risk.RANDOM, like="RandomUniform"),
     facts("exponential", Cost.GENERATOR, Risk.RANDOM, like="RandomUniform"),
@@ -28,7 +22,6 @@ FACTS: tuple[OpFacts, ...] = (
     facts("fractional_max_pool3d", Cost.REDUCTION, Risk.RANDOM, like="MaxPool"),
     facts("geometric", Cost.GENERATOR, Risk.RANDOM, like="RandomUniform"),
     facts("log_normal", Cost.GENERATOR, Risk.RANDOM, like="RandomNormal"),
-    facts("multinomial", Cost.GENERATOR, Risk.RANDOM, like="Multinomial", is_bounded=True),
     facts("native_dropout", Cost.MOVEMENT, Risk.RANDOM, like="Dropout", transfer=Transfer.MOVE),
     facts("normal", Cost.GENERATOR, Risk.RANDOM, like="RandomNormal", transfer=Transfer.RANDOM),
     facts(
@@ -53,3 +46,9 @@ FACTS: tuple[OpFacts, ...] = (
     facts("randperm", Cost.GENERATOR, Risk.RANDOM, like="RandomUniform"),
     facts("uniform", Cost.GENERATOR, Risk.RANDOM, like="RandomUniform", transfer=Transfer.RANDOM),
 )
+
+# Operators with all facts of the ONNX operator named.
+EQUIVALENTS: Mapping[str, str] = {
+    "bernoulli": "Bernoulli",
+    "multinomial": "Multinomial",
+}

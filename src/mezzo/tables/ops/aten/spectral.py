@@ -1,6 +1,8 @@
 """Fourier transforms."""
 
-from mezzo.tables.facts import Cost, OpFacts, Risk, Transfer, facts
+from collections.abc import Mapping
+
+from mezzo.tables.facts import Cost, OpFacts, Risk, facts
 
 SOURCE = (
     "PyTorch 2.13 documentation, torch.fft and torch.stft; growth of transforms: Parseval's"
@@ -15,12 +17,10 @@ FACTS: tuple[OpFacts, ...] = (
     facts("fft_fft2", Cost.OTHER, Risk.SUM, like="DFT"),
     facts("fft_fftfreq", Cost.GENERATOR, Risk.POSITION, like="Range"),
     facts("fft_fftn", Cost.OTHER, Risk.SUM, like="DFT"),
-    facts("fft_fftshift", Cost.MOVEMENT, like="Slice", keeps_values=True, transfer=Transfer.MOVE),
     facts("fft_hfft", Cost.OTHER, Risk.SUM, like="DFT"),
     facts("fft_ifft", Cost.OTHER, Risk.SUM, like="DFT"),
     facts("fft_ifft2", Cost.OTHER, Risk.SUM, like="DFT"),
     facts("fft_ifftn", Cost.OTHER, Risk.SUM, like="DFT"),
-    facts("fft_ifftshift", Cost.MOVEMENT, like="Slice", keeps_values=True, transfer=Transfer.MOVE),
     facts("fft_ihfft", Cost.OTHER, Risk.SUM, like="DFT"),
     facts("fft_irfft", Cost.OTHER, Risk.SUM, like="DFT"),
     facts("fft_irfft2", Cost.OTHER, Risk.SUM, like="DFT"),
@@ -32,3 +32,9 @@ FACTS: tuple[OpFacts, ...] = (
     facts("istft", Cost.OTHER, Risk.SUM, like="STFT"),
     facts("stft", Cost.OTHER, Risk.SUM, like="STFT"),
 )
+
+# Operators with all facts of the ONNX operator named.
+EQUIVALENTS: Mapping[str, str] = {
+    "fft_fftshift": "Slice",
+    "fft_ifftshift": "Slice",
+}
