@@ -85,7 +85,7 @@ def test_rows_of_fp8_are_of_its_format_and_leave_int8_s_alone():
     found = read(f"base = 'openvino-cpu'\n{fp8}")
     (row,) = found.quantized_kernels(DType.QUANTIZED_E5M2, "onnx", "Conv", 11, {})
     assert (row.format, row.operands) == (DType.QUANTIZED_E5M2, (Operand(position=0, dtype=DType.FLOAT8E5M2),))
-    assert found.speaks_of(DType.QUANTIZED_E5M2) and not found.speaks_of(DType.QUANTIZED_E4M3)
+    assert found.covers(DType.QUANTIZED_E5M2) and not found.covers(DType.QUANTIZED_E4M3)
     base = discovery.target("openvino-cpu")
     assert [one for one in found.quantized if one.format is DType.QUANTIZED8] == list(base.quantized)
     refusal = found.refusal("onnx", "Softmax", 13, {}, DType.QUANTIZED_E5M2)
@@ -94,7 +94,7 @@ def test_rows_of_fp8_are_of_its_format_and_leave_int8_s_alone():
 
 def test_file_without_rows_runs_nothing_on_quantized_operands():
     found = read("")
-    assert not found.speaks_of(DType.QUANTIZED8)
+    assert not found.covers(DType.QUANTIZED8)
     row = found.refusal("onnx", "Conv", 11, {}, DType.QUANTIZED8)
     assert row is not None and row.because == f"its table says nothing of {DType.QUANTIZED8}"
 

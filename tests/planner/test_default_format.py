@@ -80,7 +80,7 @@ def test_no_format_is_taken_that_is_known_not_to_gain(target: Target, machine: M
     to, _ = choose_format(target, machine)
     may_gain = {gain.dtype for gain in target.gains if gain.is_faster_on(machine) is not False}
     assert LOW_DTYPES[to] in (may_gain & set(LOW_DTYPES.values()) or {DType.FLOAT16, DType.BFLOAT16})
-    assert target.speaks_of(LOW_DTYPES[to])
+    assert target.covers(LOW_DTYPES[to])
 
 
 def test_the_first_row_that_holds_decides() -> None:

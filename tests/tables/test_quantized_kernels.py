@@ -4,9 +4,8 @@ import itertools
 
 import pytest
 
-from mezzo.analysis.fusion.quantized import storage_of
 from mezzo.formats.dtypes import DType
-from mezzo.tables.quantized_kernels import COMPOSITES, Operand, OutputMode, QuantizedKernel, Storage
+from mezzo.tables.quantized_kernels import COMPOSITES, Operand, OutputMode, QuantizedKernel, Storage, storage_of
 from mezzo.tables.target import Refusal, Target
 
 Q8, F16, U8, S8 = DType.QUANTIZED8, DType.FLOAT16, DType.UINT8, DType.INT8
@@ -29,7 +28,7 @@ def refused(op: str, version: int = 11, dialect: str = "onnx", **attributes: obj
 
 
 def test_target_speaks_of_quantized_operands_where_it_has_rows_of_them():
-    assert TARGET.speaks_of(Q8) and not Target(name="bare", summary="").speaks_of(Q8)
+    assert TARGET.covers(Q8) and not Target(name="bare", summary="").covers(Q8)
 
 
 def test_operator_without_a_row_is_refused_with_the_source_of_the_rows():

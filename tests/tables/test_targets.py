@@ -122,7 +122,7 @@ def test_every_row_has_a_reason_a_source_and_a_version(target):
 
 @by_name
 def test_every_target_says_what_each_low_dtype_gains(target):
-    spoken = {dtype for dtype in LEVEL_DTYPES.values() if target.speaks_of(dtype)}
+    spoken = {dtype for dtype in LEVEL_DTYPES.values() if target.covers(dtype)}
     assert {gain.dtype for gain in target.gains} >= spoken
     # Of what it runs nothing in, a table may say why.
     assert not any(gain.is_faster for gain in target.gains if gain.dtype not in spoken)

@@ -233,7 +233,7 @@ def check_quantizes(words: Sequence[str], target: Target) -> None:
     unsupported = [
         word
         for word in words
-        if LEVEL_DTYPES[word] in QUANTIZED and not target.speaks_of(LEVEL_DTYPES[word])
+        if LEVEL_DTYPES[word] in QUANTIZED and not target.covers(LEVEL_DTYPES[word])
     ]
     if unsupported:
         gain = target.gain(LEVEL_DTYPES[unsupported[0]])
@@ -241,7 +241,7 @@ def check_quantizes(words: Sequence[str], target: Target) -> None:
         capable = [
             name
             for name, other in find_targets().items()
-            if other.speaks_of(LEVEL_DTYPES[unsupported[0]])
+            if other.covers(LEVEL_DTYPES[unsupported[0]])
         ]
         raise InputError(
             f"{option('to')} is {','.join(words)!r}, and the table of target {target.name!r} names"

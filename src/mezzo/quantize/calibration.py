@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from mezzo.analysis.fusion.quantized import QuantizedUnit, storage_of
+from mezzo.analysis.fusion.quantized import QuantizedUnit
 from mezzo.analysis.structure import structure_rules
 from mezzo.common.errors import InputError
 from mezzo.common.message_style import option
@@ -30,7 +30,7 @@ from mezzo.quantize.collection import collect
 from mezzo.quantize.observers.collector import Collector
 from mezzo.quantize.shared_scales import coarse_parts
 from mezzo.tables.policy import Lifting, NamedFinding
-from mezzo.tables.quantized_kernels import Operand, OutputMode
+from mezzo.tables.quantized_kernels import Operand, OutputMode, storage_of
 
 _ANY_RANGE = Range(0.0, 1.0)
 
@@ -253,7 +253,7 @@ def _asked(graph: Graph, units: Sequence[QuantizedUnit]) -> _Asked:
         outputs = [value for value in graph.nodes[unit.nodes[0]].outputs if value is not None]
         if unit.kernel.is_dynamic:
             continue
-        if unit.kernel.hands in (OutputMode.READ, OutputMode.PASSED):
+        if unit.kernel.only_moves:
             for value in outputs:
                 watch(value)
             shared = (*(read.value for read in unit.reads if not read.operand.is_weight), *outputs)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from mezzo.formats.dtypes import STORED_AS, DType
+from mezzo.formats.dtypes import STORED_AS, DType, storage_span
 from mezzo.tables.rows import EVERY_VERSION, holds
 
 # Operators of each composite follower, as `mezzo.analysis.fusion.composites` matches them.
@@ -122,6 +122,23 @@ class Operand:
         )
 
 
+def storage_of(
+    dtype: DType, operands: Iterable[Operand], is_never_negative: bool
+) -> tuple[DType, bool]:
+    """The storage type, and whether symmetric, that suits most readers and their preferences."""
+    requirements = [*operands]
+
+    def worth(way: tuple[DType, bool]) -> tuple[int, int]:
+        dtype, is_symmetric = way
+        ranks = [
+            operand.rank_of(dtype, is_symmetric or is_never_negative) for operand in requirements
+        ]
+        accepted = [rank for rank in ranks if rank is not None]
+        return len(accepted), -sum(accepted)
+
+    return max(((stored, storage_span(stored)[0] < 0) for stored in STORED_AS[dtype]), key=worth)
+
+
 def weight(position: int, axis: int | None = None, rank: int | None = None) -> Operand:
     """A constant in S8 with zero point 0, as all runtimes here accept weights."""
     return Operand(
@@ -173,6 +190,11 @@ class QuantizedKernel:
         assert stored <= {*STORED_AS[self.format]}, (
             "operands are stored as the format's numbers are"
         )
+
+    @property
+    def only_moves(self) -> bool:
+        """Whether it only moves or selects elements, so that its result has its operands' form."""
+        return self.hands in (OutputMode.READ, OutputMode.PASSED)
 
     def fits(self, dialect: str, op: str, version: int, attributes: Mapping[str, object]) -> bool:
         """Whether the row matches an operator, by version and attributes."""

@@ -6,10 +6,10 @@ dtype: operators missing in it are refused. Both may be combined. Quantized oper
 rows of quantized kernels only.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from mezzo.formats.dtypes import HALF_FORMATS, QUANTIZED, DType
 from mezzo.tables.fusions import Fusion
@@ -19,6 +19,9 @@ from mezzo.tables.runtime import Runtime
 
 if TYPE_CHECKING:
     from mezzo.common.machine import Machine
+
+_Key = TypeVar("_Key")
+_Row = TypeVar("_Row")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +190,7 @@ class Target:
         """Formats that the fusions concern; for others no pattern is loaded."""
         return frozenset(dtype for fusion in self.fusions for dtype in fusion.constraint.named)
 
-    def speaks_of(self, dtype: DType) -> bool:
+    def covers(self, dtype: DType) -> bool:
         """Whether the table covers a format."""
         if dtype in QUANTIZED:
             return dtype in self._quantized_formats
@@ -201,7 +204,7 @@ class Target:
         Nodes without a dialect, such as the border of a function call, are no operators and need no
         listing.
         """
-        if not self.speaks_of(dtype):
+        if not self.covers(dtype):
             return Refusal(
                 dialect=dialect,
                 op=op,
@@ -304,7 +307,7 @@ class Target:
         ) and not self._lists(dtype, dialect, op, version)
         # Quantized kernels depend on attributes.
         is_unlisted |= dtype in QUANTIZED and bool(dialect)
-        return is_unlisted or (dialect, op) in self._refusals_of or not self.speaks_of(dtype)
+        return is_unlisted or (dialect, op) in self._refusals_of or not self.covers(dtype)
 
     def gain(self, dtype: DType) -> Gain | None:
         """Performance row of a dtype; None if unknown."""
@@ -333,28 +336,27 @@ class Target:
 
     @cached_property
     def _refusals_of(self) -> Mapping[tuple[str, str], tuple[Refusal, ...]]:
-        by_operator: dict[tuple[str, str], tuple[Refusal, ...]] = {}
-        for row in self.refusals:
-            key = row.dialect, row.op
-            by_operator[key] = (*by_operator.get(key, ()), row)
-        return by_operator
+        return _grouped(((row.dialect, row.op), row) for row in self.refusals)
 
     @cached_property
     def _quantized_of(self) -> Mapping[tuple[DType, str, str], tuple[QuantizedKernel, ...]]:
-        by_operator: dict[tuple[DType, str, str], tuple[QuantizedKernel, ...]] = {}
-        for row in self.quantized:
-            key = row.format, row.dialect, row.op
-            by_operator[key] = (*by_operator.get(key, ()), row)
-        return by_operator
+        return _grouped(((row.format, row.dialect, row.op), row) for row in self.quantized)
 
     @cached_property
     def _kernels_of(self) -> Mapping[tuple[DType, str, str], tuple[tuple[int, int], ...]]:
-        by_operator: dict[tuple[DType, str, str], tuple[tuple[int, int], ...]] = {}
-        for listing in self.listings:
-            for row in listing.kernels:
-                key = listing.dtype, row.dialect, row.op
-                by_operator[key] = (*by_operator.get(key, ()), row.versions)
-        return by_operator
+        return _grouped(
+            ((listing.dtype, row.dialect, row.op), row.versions)
+            for listing in self.listings
+            for row in listing.kernels
+        )
+
+
+def _grouped(pairs: Iterable[tuple[_Key, _Row]]) -> Mapping[_Key, tuple[_Row, ...]]:
+    """Rows by key, in their order."""
+    groups: dict[_Key, tuple[_Row, ...]] = {}
+    for key, row in pairs:
+        groups[key] = (*groups.get(key, ()), row)
+    return groups
 
 
 def kernels(dialect: str, text: str) -> tuple[KernelRow, ...]:

@@ -72,7 +72,7 @@ def _around(
     whether one reads it in its source dtype.
     """
     graph, origin = view.graph, view.origin(value)
-    maker = graph.nodes[graph.values[origin].producer]
+    maker = view.producer(origin)
     has_precision = (
         origin in maker.outputs
         and maker.signature.outputs[maker.outputs.index(origin)] is Role.GROUP
@@ -83,7 +83,7 @@ def _around(
     while pending:
         for use in graph.uses[pending.pop()]:
             reader = graph.nodes[use.node]
-            handed_on = reader.outputs[0] if view.hands_on(reader) and use.operand == 0 else None
+            handed_on = reader.outputs[0] if view.is_identity(reader) and use.operand == 0 else None
             if handed_on is not None:
                 makers.append(reader.id)
                 pending.append(handed_on)

@@ -117,8 +117,7 @@ def _chain(view: FusionView, root: Node) -> _Chain | None:
 
 def _made_by(view: FusionView, node: Node, op: str) -> Node | None:
     """The producer of one of a node's operands that has this operator name; else None."""
-    makers = (view.maker(node, operand) for operand in range(len(node.inputs)))
-    return next((maker for maker in makers if maker is not None and view.op(maker) == op), None)
+    return next((maker for maker in view.makers(node) if view.op(maker) == op), None)
 
 
 def _differences(view: FusionView, chain: _Chain) -> tuple[Node, ...] | None:

@@ -4,22 +4,19 @@ fused epilogue.
 Pure functions over a graph and a target's rows.
 """
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from mezzo.analysis.fusion.composites import composites_of
+from mezzo.analysis.fusion.quantized_epilogues import BIAS, Epilogues, Offset
 from mezzo.analysis.fusion.view import FusionView
-from mezzo.formats.dtypes import STORED_AS, DType, storage_span
+from mezzo.formats.dtypes import DType
 from mezzo.formats.quantization import Quantization
 from mezzo.ir.nodes import Kind, Node, Role, Use
 from mezzo.tables.quantized_kernels import Bias, Operand, OutputMode, QuantizedKernel
 from mezzo.tables.target import Target
 
-# The optional bias operand of a matmul or convolution.
-_BIAS = 2
 _SCALINGS = frozenset({"Mul", "Div"})
 
 
@@ -29,13 +26,6 @@ class Read(NamedTuple):
     use: Use
     value: int
     operand: Operand
-
-
-class Offset(NamedTuple):
-    """A constant that a unit adds in INT32, scaled by the product of its operands' scales."""
-
-    use: Use
-    value: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,14 +74,13 @@ class Quantizers:
         by value id; None before calibration, when all values count as quantizable. `takes`: whether
         a kernel may be used for a node.
         """
-        self._view, self._target, self._dtype, self._may_run, self._known = (
-            view,
-            target,
-            dtype,
-            may_run,
-            known,
-        )
+        self._view = view
+        self._target = target
+        self._dtype = dtype
+        self._may_run = may_run
+        self._known = known
         self._takes = takes
+        self._epilogues = Epilogues(view, may_run, known)
 
     def units(self) -> tuple[QuantizedUnit, ...]:
         """The quantized units of the graph; each node is in at most one."""
@@ -134,6 +123,9 @@ class Quantizers:
             if node.kind is Kind.OP and any(not kernel.operands for kernel in self._kernels(node)):
                 yield from (value for value in node.outputs[:1] if value is not None)
 
+    def _parameters(self, value: int) -> Quantization | None:
+        return None if self._known is None else self._known.get(value)
+
     def _kernels(self, node: Node) -> Sequence[QuantizedKernel]:
         return self._target.quantized_kernels(
             self._dtype, *node.signature.operator, node.attributes
@@ -142,12 +134,12 @@ class Quantizers:
     def _reads(self, node: Node, kernel: QuantizedKernel) -> tuple[Read, ...] | None:
         """A node's quantized inputs by a kernel's row; None if the row does not match."""
         outputs = [value for value in node.outputs if value is not None]
-        hands_on_several = kernel.is_dynamic or kernel.hands in (OutputMode.READ, OutputMode.PASSED)
-        if not outputs or (len(outputs) > 1 and not hands_on_several):
+        may_have_several = kernel.is_dynamic or kernel.only_moves
+        if not outputs or (len(outputs) > 1 and not may_have_several):
             return None
         reads = []
         for operand in _spread(kernel.operands, len(node.inputs)):
-            value = node.inputs[operand.position] if operand.position < len(node.inputs) else None
+            value = self._view.operand(node, operand.position)
             if value is None or node.signature.inputs[operand.position] is not Role.GROUP:
                 return None
             bound = operand.bound_by(self._demands.get(value, ()))
@@ -166,14 +158,9 @@ class Quantizers:
             if shape is None or len(shape) != operand.rank:
                 return False
         if operand.is_weight:
-            facts, maker = graph.constants.get(value), graph.nodes[graph.values[value].producer]
-            is_whole = (
-                facts is not None
-                and maker.kind is Kind.SOURCE
-                and not (facts.has_infinity or facts.has_nan)
-            )
-            return is_whole and self._is_held_so(value, operand)
-        parameters = None if self._known is None else self._known.get(value)
+            is_finite = self._view.finite_weight(value) is not None
+            return is_finite and self._has_scales_along(value, operand)
+        parameters = self._parameters(value)
         if parameters is None or kernel.is_dynamic:
             return True
         is_first = parameters.dtype is operand.dtype
@@ -212,9 +199,8 @@ class Quantizers:
 
     def _comes_from(self, value: int, operators: Set[str]) -> bool:
         """Whether a value, possibly moved, is the output of one of these operators."""
-        graph = self._view.graph
         while operators:
-            maker = graph.nodes[graph.values[value].producer]
+            maker = self._view.producer(value)
             if maker.kind is not Kind.OP or self._view.op(maker) in operators:
                 return maker.kind is Kind.OP
             source = maker.inputs[0] if maker.inputs else None
@@ -225,15 +211,13 @@ class Quantizers:
 
     def _moves(self, node: Node) -> bool:
         """Whether a node only moves or selects elements."""
-        return any(
-            kernel.hands in (OutputMode.READ, OutputMode.PASSED) for kernel in self._kernels(node)
-        )
+        return any(kernel.only_moves for kernel in self._kernels(node))
 
-    def _is_held_so(self, value: int, operand: Operand) -> bool:
+    def _has_scales_along(self, value: int, operand: Operand) -> bool:
         """Whether a weight's scales, if known, are along the axis that a kernel supports; one scale
         per tensor always fits.
         """
-        parameters = None if self._known is None else self._known.get(value)
+        parameters = self._parameters(value)
         if parameters is None or parameters.axis is None:
             return True
         shape = self._view.graph.shapes.get(value)
@@ -244,13 +228,13 @@ class Quantizers:
         )
 
     def _unit(self, node: Node, kernel: QuantizedKernel, reads: tuple[Read, ...]) -> QuantizedUnit:
-        nodes, last, offset = [node.id], node, self._offset(node, kernel)
-        if kernel.bias is Bias.INT32 and offset is None and len(node.inputs) <= _BIAS:
-            bias_add = self._added(node)
+        nodes, last, offset = [node.id], node, self._epilogues.offset(node, kernel)
+        if kernel.bias is Bias.INT32 and offset is None and len(node.inputs) <= BIAS:
+            bias_add = self._epilogues.added(node)
             if bias_add is not None:
                 last, offset = bias_add
                 nodes.append(last.id)
-        for group in self._taken_in(last, kernel):
+        for group in self._epilogues.following(last, kernel):
             nodes += [number for number in sorted(group) if number not in nodes]
             last = self._view.graph.nodes[group[-1]]
         produced = [
@@ -277,16 +261,11 @@ class Quantizers:
         readers = (graph.nodes[use.node] for use in graph.uses[unit.result])
         if any(self._view.op(reader) in kernel.not_before for reader in readers):
             return True
-        parameters = None if self._known is None else self._known.get(unit.result)
-        demands = (
-            ()
-            if parameters is None or kernel.hands is not OutputMode.INTEGERS
-            else self._demands.get(unit.result, ())
-        )
-        if parameters is not None and not all(
-            demand.takes(parameters.dtype, parameters.is_symmetric) for demand in demands
-        ):
-            return True
+        parameters = self._parameters(unit.result)
+        if parameters is not None and kernel.hands is OutputMode.INTEGERS:
+            stored = parameters.dtype, parameters.is_symmetric
+            if not all(demand.takes(*stored) for demand in self._demands.get(unit.result, ())):
+                return True
         return (
             kernel.is_bare_alone and self._is_bare(unit) and self._has_several_readers(unit.result)
         )
@@ -294,7 +273,7 @@ class Quantizers:
     def _is_bare(self, unit: QuantizedUnit) -> bool:
         """Whether a unit is a matmul or convolution with no bias, and scalings."""
         product, *rest = (self._view.graph.nodes[number] for number in unit.nodes)
-        bias = product.inputs[_BIAS] if len(product.inputs) > _BIAS else None
+        bias = self._view.operand(product, BIAS)
         facts = None if bias is None else self._view.graph.constants.get(bias)
         is_zero = (
             facts is not None and facts.largest == 0.0 and not (facts.has_infinity or facts.has_nan)
@@ -317,138 +296,6 @@ class Quantizers:
             value = outputs[0]
         return True
 
-    # -- epilogues ---------------------------------------------------------------------------------
-
-    def _offset(self, node: Node, kernel: QuantizedKernel) -> Offset | None:
-        """The bias operand of a matmul or convolution, if it has to be stored in INT32; else
-        None.
-        """
-        value = (
-            node.inputs[_BIAS] if kernel.bias is Bias.INT32 and len(node.inputs) > _BIAS else None
-        )
-        return (
-            Offset(Use(node.id, _BIAS), value)
-            if value is not None and self._is_stored(value)
-            else None
-        )
-
-    def _added(self, node: Node) -> tuple[Node, Offset] | None:
-        """The Add of a constant bias after a matmul or convolution; else None."""
-        reader, use = self._sole_reader(node)
-        if reader is None or use is None or reader.op != "Add" or not self._may_run[reader.id]:
-            return None
-        (other,) = {0, 1} - {use.operand}
-        value = reader.inputs[other]
-        if (
-            value is None
-            or not self._is_stored(value)
-            or len(self._view.graph.shapes.get(value) or ()) != 1
-        ):
-            return None
-        return reader, Offset(Use(reader.id, other), value)
-
-    def _is_stored(self, value: int) -> bool:
-        """Whether a value is a finite weight, which can be stored in INT32 for one of its
-        readers.
-        """
-        graph = self._view.graph
-        facts, maker = graph.constants.get(value), graph.nodes[graph.values[value].producer]
-        return (
-            maker.kind is Kind.SOURCE
-            and facts is not None
-            and not (facts.has_infinity or facts.has_nan)
-        )
-
-    def _taken_in(self, node: Node, kernel: QuantizedKernel) -> Iterator[tuple[int, ...]]:
-        """The epilogue after a node, step by step; the last node of a step has its result."""
-        graph = self._view.graph
-        while kernel.followers:
-            composite = self._composite(node, kernel)
-            if composite:
-                yield composite
-                node = graph.nodes[composite[-1]]
-                continue
-            reader, use = self._sole_reader(node)
-            if reader is None or use is None or self._view.op(reader) not in kernel.followers:
-                return
-            others = [
-                value
-                for at, value in enumerate(reader.inputs)
-                if at != use.operand and value is not None
-            ]
-            if not self._may_run[reader.id] or not all(
-                self._is_per_channel(value) for value in others
-            ):
-                return
-            if kernel.is_cut and not self._is_kept(reader):
-                return
-            yield (reader.id,)
-            node = reader
-
-    def _composite(self, node: Node, kernel: QuantizedKernel) -> tuple[int, ...]:
-        """The nodes of a decomposed activation, the only reader of `node`; or empty."""
-        value = node.outputs[0]
-        if value is None:
-            return ()
-        for composite in composites_of(self._view).get(value, ()):
-            is_alone = all(use.node in composite.nodes for use in self._view.graph.uses[value])
-            if (
-                composite.name in kernel.followers
-                and is_alone
-                and all(self._may_run[n] for n in composite.nodes)
-            ):
-                return (*sorted(composite.nodes - {composite.end.id}), composite.end.id)
-        return ()
-
-    def _sole_reader(self, node: Node) -> tuple[Node | None, Use | None]:
-        """The only reader of a node's output in the same scope, and its use; else None."""
-        graph, value = self._view.graph, node.outputs[0]
-        uses = () if value is None else graph.uses[value]
-        if (
-            value is None
-            or len(uses) != 1
-            or not graph.values[value].is_castable
-            or uses[0] in graph.aliased
-        ):
-            return None, None
-        reader = graph.nodes[uses[0].node]
-        is_one = reader.kind is Kind.OP and len(reader.outputs) == 1 and reader.scope == node.scope
-        return (reader, uses[0]) if is_one else (None, None)
-
-    def _is_per_channel(self, value: int) -> bool:
-        """Whether a constant is a scalar or varies along one axis: all other axes have length 1."""
-        shape = self._view.graph.shapes.get(value)
-        return (
-            self._view.is_constant(value)
-            and shape is not None
-            and sum(size != 1 for size in shape) <= 1
-        )
-
-    def _is_kept(self, node: Node) -> bool:
-        """Whether saturation to the integer range replaces a Relu or Clip: the quantized range is
-        within its bounds.
-        """
-        value = node.outputs[0]
-        parameters = None if self._known is None or value is None else self._known.get(value)
-        if parameters is None:
-            return self._known is None
-        low, high = (
-            (0.0, math.inf) if node.op == "Relu" else (self._bound(node, 1), self._bound(node, 2))
-        )
-        if low is None or high is None:
-            return False
-        first, last = (
-            (end - parameters.zero_points[0]) * parameters.scales[0] for end in parameters.span
-        )
-        step = parameters.scales[0] / 2  # half a quantization step, below which ends count as equal
-        return first >= low - step and last <= high + step
-
-    def _bound(self, node: Node, operand: int) -> float | None:
-        """A bound of a Clip; infinite without one, None if it is not constant."""
-        if operand >= len(node.inputs) or node.inputs[operand] is None:
-            return math.inf if operand > 1 else -math.inf
-        return self._view.number(node, operand)
-
 
 def _keeps_steps(kernel: QuantizedKernel) -> bool:
     """Whether a kernel moves, selects or averages integers, so that it has no weight operand."""
@@ -461,20 +308,3 @@ def _spread(operands: Sequence[Operand], count: int) -> Iterator[Operand]:
         last = count if operand.and_rest else operand.position + 1
         for position in range(operand.position, last):
             yield replace(operand, position=position, and_rest=False)
-
-
-def storage_of(
-    dtype: DType, operands: Iterable[Operand], is_never_negative: bool
-) -> tuple[DType, bool]:
-    """The storage type, and whether symmetric, that suits most readers and their preferences."""
-    requirements = [*operands]
-
-    def worth(way: tuple[DType, bool]) -> tuple[int, int]:
-        dtype, is_symmetric = way
-        ranks = [
-            operand.rank_of(dtype, is_symmetric or is_never_negative) for operand in requirements
-        ]
-        accepted = [rank for rank in ranks if rank is not None]
-        return len(accepted), -sum(accepted)
-
-    return max(((stored, storage_span(stored)[0] < 0) for stored in STORED_AS[dtype]), key=worth)

@@ -39,6 +39,11 @@ def fixed(make: Make) -> Form:
     return lambda fusion: make
 
 
+def whole(match: Match) -> Form:
+    """The form of a pattern without parameters that is matched as a whole."""
+    return fixed(shape(match))
+
+
 class Shape:
     """A selector for a pattern of known shape, which is matched and retained as a whole."""
 
@@ -72,13 +77,11 @@ def _with_handed_on(view: FusionView, members: set[int]) -> set[int]:
     for member in members:
         for value in view.graph.nodes[member].inputs:
             passed = []
-            maker = None if value is None else view.graph.nodes[view.graph.values[value].producer]
-            while maker is not None and maker.id not in members and view.hands_on(maker):
+            maker = None if value is None else view.producer(value)
+            while maker is not None and maker.id not in members and view.is_identity(maker):
                 passed.append(maker.id)
                 source = maker.inputs[0]
-                maker = (
-                    None if source is None else view.graph.nodes[view.graph.values[source].producer]
-                )
+                maker = None if source is None else view.producer(source)
             if maker is not None and maker.id in members:
                 added.update(passed)
     return members | added

@@ -4,6 +4,7 @@ Operators that output their input unchanged (Identity, and Dropout in inference)
 constant is a weight, or the result of ONNX operators on constants, which runtimes fold.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,7 +15,7 @@ from mezzo.ir.nodes import Kind, Node
 from mezzo.tables.facts import Cost
 
 _DIALECT = "onnx"
-_HANDS_ON = frozenset({"Identity", "Dropout"})
+_IDENTITIES = frozenset({"Identity", "Dropout"})
 # Not folded: random operators, control flow, and Quantize/DequantizeLinear, read by kernels.
 _NEVER_FOLDED = frozenset(
     {
@@ -50,26 +51,41 @@ class FusionView(GraphView):
         dtype = node.signature.dtype
         return node.kind is Kind.OP and dtype is not None and dtype is not DType.FLOAT64
 
+    def operand(self, node: Node, operand: int) -> int | None:
+        """The value of an operand; None if it is omitted."""
+        return node.inputs[operand] if operand < len(node.inputs) else None
+
+    def producer(self, value: int) -> Node:
+        """The node that produces a value."""
+        return self.graph.nodes[self.graph.values[value].producer]
+
     def maker(self, node: Node, operand: int) -> Node | None:
         """The operator in the same scope that produces an operand, if it is not constant."""
-        value = node.inputs[operand] if operand < len(node.inputs) else None
+        value = self.operand(node, operand)
         if value is None:
             return None
-        producer = self.graph.nodes[self.graph.values[self.origin(value)].producer]
-        return (
-            producer
-            if producer.kind is Kind.OP
-            and producer.scope == node.scope
-            and not self.is_folded(producer)
-            else None
-        )
+        producer = self.producer(self.origin(value))
+        is_operator = producer.kind is Kind.OP and not self.is_folded(producer)
+        return producer if is_operator and producer.scope == node.scope else None
+
+    def sole_maker(self, node: Node, operand: int) -> Node | None:
+        """The same, if the node is the only reader of its outputs."""
+        maker = self.maker(node, operand)
+        return maker if maker is not None and self.sole_reader(maker) is node else None
+
+    def makers(self, node: Node) -> tuple[Node, ...]:
+        """The operators in the same scope that produce operands that are not constant."""
+        makers = (self.maker(node, operand) for operand in range(len(node.inputs)))
+        return tuple(maker for maker in makers if maker is not None)
 
     def origin(self, value: int) -> int:
         """The value before Identity operators."""
         passed = []
         while value not in self._origins:
-            maker = self.graph.nodes[self.graph.values[value].producer]
-            source = maker.inputs[0] if self.hands_on(maker) and value == maker.outputs[0] else None
+            maker = self.producer(value)
+            source = (
+                maker.inputs[0] if self.is_identity(maker) and value == maker.outputs[0] else None
+            )
             if source is None:
                 break
             passed.append(value)
@@ -79,9 +95,9 @@ class FusionView(GraphView):
         self._origins.update(dict.fromkeys(passed, source_value))
         return source_value
 
-    def hands_on(self, node: Node) -> bool:
+    def is_identity(self, node: Node) -> bool:
         """Whether a node outputs its input unchanged."""
-        return node.kind is Kind.OP and self.op(node) in _HANDS_ON and bool(node.inputs)
+        return node.kind is Kind.OP and self.op(node) in _IDENTITIES and bool(node.inputs)
 
     def readers(self, value: int) -> tuple[tuple[Node, int], ...]:
         """Readers of a value through Identity, with operand indices, in graph order."""
@@ -90,7 +106,7 @@ class FusionView(GraphView):
         while pending:
             for use in self.graph.uses[pending.pop()]:
                 node = self.graph.nodes[use.node]
-                handed_on = node.outputs[0] if self.hands_on(node) and use.operand == 0 else None
+                handed_on = node.outputs[0] if self.is_identity(node) and use.operand == 0 else None
                 if handed_on is None:
                     readers.append((node, use.operand))
                 else:
@@ -132,34 +148,37 @@ class FusionView(GraphView):
 
     def constant(self, node: Node, operand: int) -> ConstantFacts | None:
         """Statistics of a weight operand; None if it is computed, folded or omitted."""
-        value = node.inputs[operand] if operand < len(node.inputs) else None
+        value = self.operand(node, operand)
         return None if value is None else self.graph.constants.get(self.origin(value))
+
+    def finite_weight(self, value: int) -> ConstantFacts | None:
+        """Statistics of a weight without infinities and NaN; None for any other value."""
+        facts = self.graph.constants.get(value)
+        if facts is None or facts.has_infinity or facts.has_nan:
+            return None
+        return facts if self.producer(value).kind is Kind.SOURCE else None
 
     def number(self, node: Node, operand: int) -> float | None:
         """The value of a scalar constant operand; else None."""
         facts = self.constant(node, operand)
-        return (
-            facts.values[0]
-            if facts is not None and facts.values is not None and len(facts.values) == 1
-            else None
-        )
+        values = () if facts is None or facts.values is None else facts.values
+        return values[0] if len(values) == 1 else None
 
     def shape(self, node: Node, operand: int) -> tuple[int | None, ...] | None:
         """Shape of an operand, None per unknown dimension; None if the rank is unknown."""
-        value = node.inputs[operand] if operand < len(node.inputs) else None
+        value = self.operand(node, operand)
         return None if value is None else self.graph.shapes.get(value)
 
     @cached_property
     def has_fixed_inputs(self) -> bool:
         """Whether all model inputs have static shapes, so that runtimes infer the rest."""
-        graph = self.graph
-        inputs = [node for node in graph.nodes if node.kind is Kind.INPUT and node.scope == 0]
-        shapes = [
-            graph.shapes.get(value)
-            for node in inputs
-            for value in node.outputs
-            if value is not None
-        ]
+        nodes = self.graph.nodes
+        inputs = [node for node in nodes if node.kind is Kind.INPUT and node.scope == 0]
+        return all(self.have_fixed_shapes(node.outputs) for node in inputs)
+
+    def have_fixed_shapes(self, values: Iterable[int | None]) -> bool:
+        """Whether values have static shapes."""
+        shapes = [self.graph.shapes.get(value) for value in values if value is not None]
         return all(shape is not None and None not in shape for shape in shapes)
 
     def integers(self, node: Node, name: str) -> tuple[int, ...]:

@@ -108,7 +108,14 @@ def _show(
 
 
 def _extract(
-    model: Path, target: str | None, trust: bool, part: str, output: Path, *, as_json: bool, quiet: bool
+    model: Path,
+    target: str | None,
+    trust: bool,
+    part: str,
+    output: Path,
+    *,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """Write a part of a model, and print what it is."""
     from mezzo.api.partition import extract

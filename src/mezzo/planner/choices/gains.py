@@ -26,7 +26,7 @@ def choose_format(target: Target, machine: Machine) -> tuple[str, str]:
             where = " on this machine" if gain.needs and gain.is_faster_on(machine) else ""
             return word, f"to {word}: what gains on {target.name}{where}; {_OTHERWISE}"
     word = next(
-        (word for word, dtype in LOW_DTYPES.items() if target.speaks_of(dtype)),
+        (word for word, dtype in LOW_DTYPES.items() if target.covers(dtype)),
         next(iter(LOW_DTYPES)),
     )
     return word, f"to {word}, for the size alone; {_OTHERWISE}"

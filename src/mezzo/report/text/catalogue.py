@@ -119,7 +119,7 @@ def report_targets(
     lines: list[RenderableType] = []
     for target in targets:
         newest = ", ".join(_spell_newest(*entry) for entry in target.newest.items()) or "any opset"
-        formats = ", ".join(str(dtype) for dtype in DType if target.speaks_of(dtype))
+        formats = ", ".join(str(dtype) for dtype in DType if target.covers(dtype))
         default = f"; default for {' and '.join(target.default_for)}" if target.default_for else ""
         lines += [
             heading(target.name),

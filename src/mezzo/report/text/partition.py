@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from mezzo.analysis.fusion import kernels_of
 from mezzo.common.sizes import format_size
 from mezzo.plugins.discovery import targets
 from mezzo.report.layout.layout import Layout, blank, heading, indented, section
@@ -55,7 +54,7 @@ def _known_targets() -> list[str]:
     return [
         name
         for name, target in sorted(targets().items())
-        if kernels_of(name) and target.runtime is not None and target.runtime.module is not None
+        if target.fusions and target.runtime is not None and target.runtime.module is not None
     ]
 
 

@@ -5,7 +5,7 @@ GELU.
 from collections.abc import Sequence
 
 from mezzo.analysis.fusion.composites import composites_at
-from mezzo.analysis.fusion.selector import Form, Free, fixed, shape
+from mezzo.analysis.fusion.selector import Form, Free, whole
 from mezzo.analysis.fusion.unit import Pattern
 from mezzo.analysis.fusion.view import FusionView
 from mezzo.ir.nodes import Node
@@ -28,7 +28,7 @@ def _composite(*names: str, must_be_usual: bool = False) -> Form:
             return None
         return [view.graph.nodes[node] for node in sorted(composite.nodes)]
 
-    return fixed(shape(match))
+    return whole(match)
 
 
 def _biased(*names: str) -> Form:
@@ -42,7 +42,7 @@ def _biased(*names: str) -> Form:
             nodes, value = frozenset({seed.id}), view.origin(seed.inputs[0])
         else:
             return None
-        bias_add = view.graph.nodes[view.graph.values[value].producer]
+        bias_add = view.producer(value)
         is_read_elsewhere = any(reader.id not in nodes for reader, _ in view.readers(value))
         if (
             is_read_elsewhere
@@ -53,7 +53,7 @@ def _biased(*names: str) -> Form:
             return None
         return [bias_add, *(view.graph.nodes[node] for node in sorted(nodes))]
 
-    return fixed(shape(match))
+    return whole(match)
 
 
 def _adds_channels(view: FusionView, node: Node) -> bool:

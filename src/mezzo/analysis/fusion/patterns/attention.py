@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from mezzo.analysis.fusion.selector import Free, fixed, shape
+from mezzo.analysis.fusion.selector import Free, whole
 from mezzo.analysis.fusion.unit import Pattern
 from mezzo.analysis.fusion.view import FusionView
 from mezzo.ir.nodes import Node
@@ -19,11 +19,7 @@ Shape: TypeAlias = tuple[int | None, ...]
 
 def _attention(view: FusionView, seed: Node, free: Free) -> Sequence[Node] | None:
     """Matches attention around a softmax along the last axis."""
-    if (
-        view.function(seed) is not Function.SOFTMAX
-        or not view.is_float(seed)
-        or not _is_along_last(view, seed)
-    ):
+    if not _is_softmax(view, seed) or not _is_along_last(view, seed):
         return None
     nodes = [seed]
     scores: Node | None = seed
@@ -33,16 +29,11 @@ def _attention(view: FusionView, seed: Node, free: Free) -> Sequence[Node] | Non
             break
         nodes.append(scores)
     output_matmul = view.sole_reader(seed)
-    if (
-        scores is None
-        or view.op(scores) != "MatMul"
-        or output_matmul is None
-        or not free(output_matmul.id)
-    ):
+    if scores is None or output_matmul is None or not free(output_matmul.id):
         return None
-    if view.op(output_matmul) != "MatMul" or not view.same(
-        output_matmul.inputs[0], seed.outputs[0]
-    ):
+    if view.op(scores) != "MatMul" or view.op(output_matmul) != "MatMul":
+        return None
+    if not view.same(output_matmul.inputs[0], seed.outputs[0]):
         return None
     if any(view.is_constant(value) for value in (*scores.inputs, *output_matmul.inputs)):
         return None
@@ -57,8 +48,8 @@ def _scores(view: FusionView, reader: Node | None, free: Free) -> Node | None:
         return None
     operands = range(1) if view.function(reader) is Function.SOFTMAX else range(len(reader.inputs))
     for operand in operands:
-        producer = view.maker(reader, operand)
-        if producer is None or not free(producer.id) or view.sole_reader(producer) is not reader:
+        producer = view.sole_maker(reader, operand)
+        if producer is None or not free(producer.id):
             continue
         if view.op(producer) == "MatMul" or _scales_or_masks(view, producer):
             return producer
@@ -87,13 +78,8 @@ def _with_transposes(view: FusionView, seed: Node, free: Free) -> Sequence[Node]
     nodes = list(core)
     for product in core[-2:]:
         for operand in range(2):
-            producer = view.maker(product, operand)
-            if (
-                producer is not None
-                and _swaps_heads(view, producer)
-                and view.sole_reader(producer) is product
-                and free(producer.id)
-            ):
+            producer = view.sole_maker(product, operand)
+            if producer is not None and _swaps_heads(view, producer) and free(producer.id):
                 nodes.append(producer)
     transpose = view.sole_reader(core[-1])
     if transpose is not None and _swaps_heads(view, transpose) and free(transpose.id):
@@ -107,26 +93,22 @@ def _swaps_heads(view: FusionView, node: Node) -> bool:
 
 
 def _alone(view: FusionView, seed: Node, free: Free) -> Sequence[Node] | None:
-    return [seed] if view.function(seed) is Function.SOFTMAX and view.is_float(seed) else None
+    return [seed] if _is_softmax(view, seed) else None
+
+
+def _is_softmax(view: FusionView, node: Node) -> bool:
+    return view.function(node) is Function.SOFTMAX and view.is_float(node)
 
 
 def _masked_softmax(view: FusionView, seed: Node, free: Free) -> Sequence[Node] | None:
     """Matches a softmax and the addition before it, for shapes that fit BiasSoftmax."""
-    if (
-        view.function(seed) is not Function.SOFTMAX
-        or not view.is_float(seed)
-        or not _is_along_last(view, seed)
-    ):
+    if not _is_softmax(view, seed) or not _is_along_last(view, seed):
         return None
-    mask_add = view.maker(seed, 0)
+    mask_add = view.sole_maker(seed, 0)
     if mask_add is None or view.function(mask_add) is not Function.ADD or not free(mask_add.id):
         return None
-    is_alone = view.sole_reader(mask_add) is seed
-    return (
-        [seed, mask_add]
-        if is_alone and _repeats_in_one_piece(view.shape(mask_add, 0), view.shape(mask_add, 1))
-        else None
-    )
+    fits = _repeats_in_one_piece(view.shape(mask_add, 0), view.shape(mask_add, 1))
+    return [seed, mask_add] if fits else None
 
 
 def _repeats_in_one_piece(left: Shape | None, right: Shape | None) -> bool:
@@ -153,18 +135,18 @@ PATTERNS = (
         name="attention",
         summary="product, scale, mask, softmax, product",
         forms={
-            "": fixed(shape(_attention)),
-            "with-transposes": fixed(shape(_with_transposes)),
+            "": whole(_attention),
+            "with-transposes": whole(_with_transposes),
         },
     ),
     Pattern(
         name="bias-softmax",
         summary="a sum and the softmax of it",
-        forms={"": fixed(shape(_masked_softmax))},
+        forms={"": whole(_masked_softmax)},
     ),
     Pattern(
         name="softmax",
         summary="a softmax in one operator, which computes in FP32 inside",
-        forms={"": fixed(shape(_alone))},
+        forms={"": whole(_alone)},
     ),
 )

@@ -11,7 +11,7 @@ _RESHAPING = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 
 def _joins(view: FusionView, node: Node) -> bool:
     """Whether a node is elementwise or an Identity."""
-    return view.is_pointwise(node) or view.hands_on(node)
+    return view.is_pointwise(node) or view.is_identity(node)
 
 
 def _converting(fusion: Fusion) -> Make:
@@ -20,22 +20,14 @@ def _converting(fusion: Fusion) -> Make:
     """
 
     def joins(view: FusionView, node: Node) -> bool:
-        if view.hands_on(node):
+        if view.is_identity(node):
             return True
         if view.op(node) not in fusion.operators or not view.is_float(node):
             return False
-        return _has_fixed_shapes(view, node) and not _moves_up(view, node)
+        is_known = view.has_fixed_inputs and view.have_fixed_shapes((*node.inputs, *node.outputs))
+        return is_known and not _moves_up(view, node)
 
     return tree(joins)
-
-
-def _has_fixed_shapes(view: FusionView, node: Node) -> bool:
-    shapes = [
-        view.graph.shapes.get(value) for value in (*node.inputs, *node.outputs) if value is not None
-    ]
-    return view.has_fixed_inputs and all(
-        shape is not None and None not in shape for shape in shapes
-    )
 
 
 def _moves_up(view: FusionView, node: Node) -> bool:
@@ -43,11 +35,7 @@ def _moves_up(view: FusionView, node: Node) -> bool:
     separate kernel.
     """
     varying = [operand for operand, value in enumerate(node.inputs) if not view.is_constant(value)]
-    makers = {
-        view.op(maker)
-        for maker in (view.maker(node, operand) for operand in varying)
-        if maker is not None
-    }
+    makers = {view.op(maker) for maker in view.makers(node)}
     return "Transpose" in makers or (len(varying) == 1 and not makers.isdisjoint(_RESHAPING))
 
 

@@ -5,7 +5,7 @@ activation, residual addition, scale; and of transposed operands.
 from collections.abc import Sequence
 
 from mezzo.analysis.fusion.chains import chain, weighted_chain
-from mezzo.analysis.fusion.selector import Free, Make, fixed, shape
+from mezzo.analysis.fusion.selector import Free, Make, shape, whole
 from mezzo.analysis.fusion.unit import Pattern
 from mezzo.analysis.fusion.view import FusionView
 from mezzo.ir.nodes import Node
@@ -77,12 +77,8 @@ def _scaled(view: FusionView, seed: Node, free: Free) -> Sequence[Node] | None:
     for operand in range(2):
         reader, place = seed, operand
         for _ in range(_ROUNDS + 1):
-            producer = view.maker(reader, place)
-            if (
-                producer is None
-                or not free(producer.id)
-                or view.sole_reader(producer) is not reader
-            ):
+            producer = view.sole_maker(reader, place)
+            if producer is None or not free(producer.id):
                 break
             scaled = _scaled_operand(view, producer)
             if scaled is None and not _swaps_last_axes(view, producer):
@@ -138,6 +134,6 @@ PATTERNS = (
     Pattern(
         name="matmul-scale",
         summary="a matrix product with one number that scales it, and transposed operands",
-        forms={"": fixed(shape(_scaled))},
+        forms={"": whole(_scaled)},
     ),
 )

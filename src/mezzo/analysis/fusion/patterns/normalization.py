@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mezzo.analysis.fusion.chains import sizes_may_agree
 from mezzo.analysis.fusion.norm_joins import joined_norms
-from mezzo.analysis.fusion.selector import Form, Free, Make, fixed, shape
+from mezzo.analysis.fusion.selector import Form, Free, Make, shape, whole
 from mezzo.analysis.fusion.unit import Pattern
 from mezzo.analysis.fusion.view import FusionView
 from mezzo.ir.nodes import Node
@@ -39,9 +39,7 @@ def _norm_of(view: FusionView, root: Node, free: Free, *, by_division: bool = Tr
     epsilon_add = view.maker(root, 0)
     if epsilon_add is None or view.function(epsilon_add) is not Function.ADD:
         return None
-    mean_square = next(
-        (m for m in (view.maker(epsilon_add, 0), view.maker(epsilon_add, 1)) if m is not None), None
-    )
+    mean_square = next(iter(view.makers(epsilon_add)), None)
     if mean_square is None or view.function(mean_square) is not Function.MEAN:
         return None
     squared = view.maker(mean_square, 0)
@@ -49,7 +47,7 @@ def _norm_of(view: FusionView, root: Node, free: Free, *, by_division: bool = Tr
     if squared is None or base is None:
         return None
     nodes = [root, epsilon_add, mean_square, squared]
-    centred = view.graph.nodes[view.graph.values[base].producer]
+    centred = view.producer(base)
     is_centred = _is_centred(view, centred, free)
     if is_centred:
         mean = view.maker(centred, 1)
@@ -81,7 +79,7 @@ def _handing_on(view: FusionView, node: Node) -> set[int]:
     while pending:
         for use in view.graph.uses[pending.pop()]:
             reader = view.graph.nodes[use.node]
-            if view.hands_on(reader) and reader.outputs[0] is not None:
+            if view.is_identity(reader) and reader.outputs[0] is not None:
                 operators.add(reader.id)
                 pending.append(reader.outputs[0])
     return operators
@@ -157,7 +155,7 @@ def _written_out(*, is_centred: bool, needs_scale: bool = True, by_division: boo
         ) and any(view.is_constant(value) for value in norm.end.inputs)
         return norm.nodes if is_scaled or not needs_scale else None
 
-    return fixed(shape(match))
+    return whole(match)
 
 
 def _operator(fusion: Fusion) -> Make:
@@ -181,10 +179,7 @@ def _by_l2(view: FusionView, seed: Node, free: Free) -> Sequence[Node] | None:
         last = view.maker(last, 0)
     if last is not None and view.op(last) in _BOUNDS:
         nodes.append(last)
-        last = next(
-            (maker for maker in (view.maker(last, 0), view.maker(last, 1)) if maker is not None),
-            None,
-        )
+        last = next(iter(view.makers(last)), None)
     if last is None or view.op(last) != "ReduceL2" or not view.same(last.inputs[0], seed.inputs[0]):
         return None
     nodes.append(last)
@@ -227,7 +222,7 @@ def _joined_by_sum(
     if value is None:
         return None
     seed = nodes[0]
-    residual_add = view.graph.nodes[view.graph.values[view.origin(value)].producer]
+    residual_add = view.producer(view.origin(value))
     if (
         residual_add.scope != seed.scope
         or not free(residual_add.id)
@@ -258,9 +253,9 @@ PATTERNS = (
         name="skip-layer-norm",
         summary="the sum of two activations and the LayerNormalization of it",
         forms={
-            "": fixed(shape(_with_sum)),
-            "operator": fixed(shape(_operator_with_sum)),
-            "written-out": fixed(shape(_written_out_with_sum)),
+            "": whole(_with_sum),
+            "operator": whole(_operator_with_sum),
+            "written-out": whole(_written_out_with_sum),
         },
     ),
     Pattern(
@@ -283,7 +278,7 @@ PATTERNS = (
     Pattern(
         name="l2-norm",
         summary="a value divided by its L2 norm",
-        forms={"": fixed(shape(_by_l2))},
+        forms={"": whole(_by_l2)},
     ),
     Pattern(
         name="norm",

@@ -4,7 +4,7 @@ sines.
 
 from collections.abc import Sequence
 
-from mezzo.analysis.fusion.selector import Free, fixed, shape
+from mezzo.analysis.fusion.selector import Free, whole
 from mezzo.analysis.fusion.unit import Pattern
 from mezzo.analysis.fusion.view import FusionView
 from mezzo.ir.nodes import Node
@@ -62,6 +62,6 @@ PATTERNS = (
     Pattern(
         name="rotary",
         summary="a value times cosines, plus the value turned by half times sines",
-        forms={"": fixed(shape(_rotary))},
+        forms={"": whole(_rotary)},
     ),
 )
