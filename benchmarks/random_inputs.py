@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from mezzo.common.errors import MezzoError
-from mezzo.conversion.results import lab_of, open_source
+from mezzo.contracts.frontend import lab_of
+from mezzo.conversion.results import open_source
 from mezzo.evaluate.model_data import open_model_data
 
 

@@ -63,7 +63,8 @@ from zoo_networks import (
 from zoo_table import Outcome
 
 import mezzo
-from mezzo.conversion.results import lab_of, open_source
+from mezzo.contracts.frontend import lab_of
+from mezzo.conversion.results import open_source
 from mezzo.numerics.measures import Ruling
 
 LEAST_AGREEMENT = {"fp16": 0.99, "bf16": 0.97, "int8": 0.95}

@@ -27,11 +27,11 @@ from quantized_cases import make_sparse, open_model
 
 import mezzo
 from mezzo.formats.dtypes import DType
-from mezzo.io.policyfile import read_policy
 from mezzo.onnx.run.session import Engine, native_session
 from mezzo.onnx.schema.custom_operators import with_private_domain
 from mezzo.plugins import discovery
 from mezzo.report.layout.names import spell_precision
+from mezzo.tables.files.policyfile import read_policy
 
 _FOLDER = Path(__file__).parent / "golden"
 _TEXTS = frozenset({"to", "policy", "strategy", "target", "out_of_range", "opset", "fuse"})

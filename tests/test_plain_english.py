@@ -58,7 +58,7 @@ _NAMES = {
 _TERMS = {**PRIVATE_WORDS, "crew": "executor", "wishes": "options", "rig": "evaluator"}
 _LEFT = {
     "beside": 45,
-    "told": 26,
+    "told": 22,
     "stands": 45,
     "nobody": 4,
     "whoever": 1,

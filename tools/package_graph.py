@@ -32,12 +32,12 @@ def _imported(tree: ast.AST) -> Iterable[str]:
 
 
 def top_packages(modules: Mapping[str, set[str]]) -> Graph:
-    """The top packages that each top package imports. The `__init__` of the whole package is left out."""
-    graph: Graph = {module.partition(".")[0]: set() for module in modules if module}
+    """The top packages that each top package imports; the whole package's own files are left out."""
+    graph: Graph = {}
     for module, imported in modules.items():
         top = module.partition(".")[0]
-        if top:
-            graph[top] |= {name.partition(".")[0] for name in imported} - {top, ""}
+        if top and top != "__main__":
+            graph.setdefault(top, set()).update({name.partition(".")[0] for name in imported} - {top, ""})
     return graph
 
 

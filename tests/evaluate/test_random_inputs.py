@@ -15,7 +15,8 @@ from random_models import random_feeds, random_model
 
 import mezzo
 from mezzo.common.errors import InputError, MezzoError
-from mezzo.conversion.results import lab_of, open_source
+from mezzo.contracts.frontend import lab_of
+from mezzo.conversion.results import open_source
 from mezzo.evaluate.model_data import open_model_data
 from mezzo.evaluate.random_data import read_seed
 from mezzo.ir.input_roles import Part, Slot

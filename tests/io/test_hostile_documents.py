@@ -17,15 +17,15 @@ from hostile_values import mutate, mutate_bytes, mutate_text, spell_json
 from random_models import random_feeds, random_model
 
 import mezzo
+from mezzo.common.documents import parse_json, parse_toml
 from mezzo.common.errors import InputError, MezzoError
-from mezzo.io.documents import parse_json, parse_toml
 from mezzo.io.planfile import load_plan
-from mezzo.io.policyfile import load_policy
 from mezzo.io.provenance import read_text
 from mezzo.io.runtime_profiles import read_profiles
-from mezzo.io.targetfile import load_target
 from mezzo.numerics.data.datasets import open_data
 from mezzo.plugins import discovery
+from mezzo.tables.files.policyfile import load_policy
+from mezzo.tables.files.targetfile import load_target
 
 # Of processor time, far above what a reader takes; quadratic time passes it by far.
 _LONGEST_S = 10.0

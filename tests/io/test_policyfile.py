@@ -7,8 +7,8 @@ import onnx.parser
 import pytest
 
 import mezzo
-from mezzo.io.policyfile import load_policy, read_policy
 from mezzo.plugins import discovery
+from mezzo.tables.files.policyfile import load_policy, read_policy
 from mezzo.tables.policy import Category, Policy
 
 _TEXT = """

@@ -4,8 +4,8 @@ import pytest
 
 from mezzo.common.errors import InputError
 from mezzo.formats.dtypes import DType
-from mezzo.io.targetfile import read_target
 from mezzo.plugins import discovery
+from mezzo.tables.files.targetfile import read_target
 from mezzo.tables.quantized_kernels import Bias, Operand, OutputMode, QuantizedKernel, Storage
 from mezzo.tables.target import Target
 

@@ -5,8 +5,8 @@ import pytest
 import mezzo
 from mezzo.common.errors import InputError
 from mezzo.formats.dtypes import DType
-from mezzo.io.targetfile import load_target, read_target
 from mezzo.plugins import discovery
+from mezzo.tables.files.targetfile import load_target, read_target
 from mezzo.tables.ops import known_operators
 from mezzo.tables.target import Costs, KernelListing, KernelRow, Target
 

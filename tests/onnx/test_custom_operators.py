@@ -13,11 +13,11 @@ from onnx import TensorProto, helper
 import mezzo
 from mezzo.common.errors import ModelError
 from mezzo.formats.dtypes import DType
-from mezzo.io.targetfile import read_target
 from mezzo.onnx.schema.contrib import CONTRIB
 from mezzo.onnx.schema.custom_operators import is_undefined, with_private_domain
 from mezzo.onnx.schema.types import TO_ONNX, parse_type_string
 from mezzo.plugins import discovery
+from mezzo.tables.files.targetfile import read_target
 
 _OPSET = 13
 # Their ports hold floats of known types only as sparse tensors, or none at all.

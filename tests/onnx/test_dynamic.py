@@ -14,10 +14,10 @@ from onnx.reference import ReferenceEvaluator
 from quantized_cases import make_sparse, open_model
 
 import mezzo
+from mezzo.contracts.frontend import lab_of
 from mezzo.contracts.options.request import Request
 from mezzo.conversion.conversion import convert_model
 from mezzo.conversion.judged_model import judge_model
-from mezzo.conversion.results import lab_of
 from mezzo.formats.dtypes import DType
 from mezzo.onnx.profile.variants import label_of
 from mezzo.planner.choices.quantizing import quantized_ports

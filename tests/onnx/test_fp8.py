@@ -16,9 +16,9 @@ import pytest
 from quantized_cases import open_model
 
 import mezzo
+from mezzo.contracts.frontend import lab_of
 from mezzo.contracts.options.request import Request
 from mezzo.contracts.plans import PlannedNode
-from mezzo.conversion.results import lab_of
 from mezzo.formats.dtypes import FORMATS, DType
 from mezzo.formats.quantization import Quantization
 from mezzo.onnx.protos.lowcast import least_opset

@@ -12,7 +12,8 @@ import onnx.parser
 import pytest
 
 import mezzo
-from mezzo.conversion.results import lab_of, open_source
+from mezzo.contracts.frontend import lab_of
+from mezzo.conversion.results import open_source
 from mezzo.onnx.files import runnable_model
 from mezzo.onnx.run import session
 from mezzo.onnx.run.runtime import load_runtime

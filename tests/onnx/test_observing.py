@@ -5,7 +5,8 @@ import onnx.parser
 import pytest
 
 import mezzo
-from mezzo.conversion.results import lab_of, open_source
+from mezzo.contracts.frontend import lab_of
+from mezzo.conversion.results import open_source
 from mezzo.formats.dtypes import DType
 from mezzo.ir.nodes import Kind
 

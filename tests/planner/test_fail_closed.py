@@ -13,13 +13,13 @@ import pytest
 import mezzo
 from mezzo.formats import dtypes
 from mezzo.formats.dtypes import HALF_FORMATS, QUANTIZED, DType, Format, narrow_formats
-from mezzo.io.policyfile import read_policy
-from mezzo.io.targetfile import read_target
 from mezzo.onnx.schema.contrib import CONTRIB
 from mezzo.onnx.schema.schema import find_schema, solve
 from mezzo.onnx.schema.types import parse_type_string
 from mezzo.plugins import discovery
 from mezzo.tables.facts import OpFacts
+from mezzo.tables.files.policyfile import read_policy
+from mezzo.tables.files.targetfile import read_target
 from mezzo.tables.ops import dialects, op_facts
 from mezzo.tables.policy import Category, Policy, rule
 from mezzo.tables.target import KernelListing, Target, kernels

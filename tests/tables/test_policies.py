@@ -16,13 +16,13 @@ from random_models import random_model
 
 import mezzo
 from mezzo.formats.dtypes import LOW_DTYPES, DType
-from mezzo.io.policyfile import check_lists
 from mezzo.ir.selectors import Tier
 from mezzo.onnx.run.emulation import emulated_session
 from mezzo.onnx.run.session import Engine, native_session
 from mezzo.onnx.schema.contrib import CONTRIB
 from mezzo.plugins.discovery import policies
 from mezzo.tables import oplists
+from mezzo.tables.files.policyfile import check_lists
 from mezzo.tables.ops import op_facts
 from mezzo.tables.policy import Category, Policy, Rule
 

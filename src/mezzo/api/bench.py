@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from mezzo.common.errors import InputError
 from mezzo.common.message_style import option
+from mezzo.contracts.frontend import Progress
 from mezzo.contracts.timings import Loading
-from mezzo.conversion.results import Progress, open_source
+from mezzo.conversion.results import open_source
 from mezzo.evaluate.timed_inputs import feed_all
 from mezzo.numerics.timings import Timings
 from mezzo.planner.options import chosen_target

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mezzo.common.errors import InputError
+from mezzo.contracts.frontend import Progress, lab_of
 from mezzo.conversion.recall import recorded_target
-from mezzo.conversion.results import Progress, lab_of, open_source
+from mezzo.conversion.results import open_source
 from mezzo.evaluate.answers import ComparisonOptions, compare_models, read_accumulation
 from mezzo.evaluate.model_data import open_model_data
 from mezzo.numerics.measures import Comparison

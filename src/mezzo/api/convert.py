@@ -9,18 +9,12 @@ from typing import TYPE_CHECKING, Unpack
 from mezzo.common.errors import InputError
 from mezzo.common.message_style import option, verb
 from mezzo.common.safe_paths import check_destination
+from mezzo.contracts.frontend import Progress
 from mezzo.contracts.options.keyword_types import ConvertOptions, PlanOptions
 from mezzo.contracts.options.keywords import named_settings, request_of, tells_options
 from mezzo.contracts.options.request import Request
 from mezzo.contracts.plans import AddCast, Plan
-from mezzo.conversion.results import (
-    Converted,
-    Progress,
-    aimed,
-    finish,
-    open_source,
-    read_plan_options,
-)
+from mezzo.conversion.results import Converted, aimed, finish, open_source, read_plan_options
 from mezzo.io import planfile
 from mezzo.planner.options import Options, check_parameters, read_options, replay_options
 

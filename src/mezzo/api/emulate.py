@@ -8,10 +8,11 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mezzo.common.errors import InputError
+from mezzo.contracts.frontend import lab_of
 from mezzo.contracts.plans import Plan
 from mezzo.conversion.fusing import fused_as
 from mezzo.conversion.replay import read_for
-from mezzo.conversion.results import lab_of, open_source
+from mezzo.conversion.results import open_source
 from mezzo.evaluate.answers import read_accumulation
 from mezzo.formats.dtypes import HIGH, DType
 from mezzo.formats.precision_line import Precision

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir
 
-    from mezzo.contracts.frontend import Model
-    from mezzo.conversion.results import Converted, Progress
+    from mezzo.contracts.frontend import Model, Progress
+    from mezzo.conversion.results import Converted
     from mezzo.tables.target import Target
 
 # An operator, one of its attributes, and the attribute's values that keep it in FP32.

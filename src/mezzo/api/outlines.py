@@ -4,8 +4,9 @@ import os
 from typing import TYPE_CHECKING, Unpack
 
 from mezzo.api.strategies import judged_without_data, try_strategies
+from mezzo.contracts.frontend import Progress
 from mezzo.contracts.options.keyword_types import PlanOptions
-from mezzo.conversion.results import Progress, open_source
+from mezzo.conversion.results import open_source
 from mezzo.formats.dtypes import DType
 from mezzo.planner.lower import lower
 from mezzo.report.records.strategies import StrategyRow

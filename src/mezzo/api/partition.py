@@ -9,9 +9,10 @@ from mezzo.common.errors import InputError
 from mezzo.common.message_style import either, verb
 from mezzo.common.name_matching import did_you_mean
 from mezzo.common.safe_paths import check_destination
+from mezzo.contracts.frontend import Progress
 from mezzo.contracts.options.keyword_types import PlanOptions
 from mezzo.contracts.options.keywords import planning_request_of
-from mezzo.conversion.results import Progress, open_source, store_of
+from mezzo.conversion.results import open_source, store_of
 from mezzo.formats.dtypes import DType
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Unpack
 from mezzo.common.errors import InputError
 from mezzo.common.message_style import option
 from mezzo.contracts.calibrator import NO_CALIBRATOR
+from mezzo.contracts.frontend import Progress, lab_of
 from mezzo.contracts.lab import EMULATED
 from mezzo.contracts.options.keyword_types import PlanOptions
 from mezzo.contracts.options.keywords import tells_options
 from mezzo.conversion.fusing import fuse
-from mezzo.conversion.results import Progress, finish, lab_of, open_source, read_plan_options
+from mezzo.conversion.results import finish, open_source, read_plan_options
 from mezzo.evaluate.data_session import DataSession, begin, naming_data, open_session, resume_files
 from mezzo.evaluate.model_data import open_model_data
 from mezzo.evaluate.range_measurement import measure_ranges

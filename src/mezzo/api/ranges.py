@@ -4,7 +4,8 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mezzo.conversion.results import Progress, open_source
+from mezzo.contracts.frontend import Progress
+from mezzo.conversion.results import open_source
 from mezzo.evaluate.data_session import open_session, resume_files
 from mezzo.evaluate.range_measurement import measure_ranges
 from mezzo.numerics.measures import Ranges

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Unpack
 
 from mezzo.common.errors import InputError
 from mezzo.common.message_style import option
+from mezzo.contracts.frontend import Progress
 from mezzo.contracts.options.keyword_types import PlanOptions
 from mezzo.contracts.options.request import SEARCH_DEFAULTS
 from mezzo.conversion.fusing import fuse
-from mezzo.conversion.results import Progress, open_source, read_plan_options
+from mezzo.conversion.results import open_source, read_plan_options
 from mezzo.evaluate.answers import read_accumulation
 from mezzo.evaluate.data_session import open_session, resume_files
 from mezzo.numerics.data.data_checks import DataWatch

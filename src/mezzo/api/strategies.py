@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
+from mezzo.contracts.frontend import Progress
 from mezzo.contracts.options.keyword_types import PlanOptions
 from mezzo.contracts.problem import Problem
 from mezzo.contracts.strategy import conversions, cost
 from mezzo.conversion.judged_model import judge_model
-from mezzo.conversion.results import Progress, open_source, read_plan_options
+from mezzo.conversion.results import open_source, read_plan_options
 from mezzo.ir.nodes import Kind
 from mezzo.quantize.calibration import without_data
 from mezzo.report.records.strategies import StrategyRow

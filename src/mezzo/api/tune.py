@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Unpack
 from mezzo.common.errors import InputError
 from mezzo.common.safe_paths import check_destination
 from mezzo.contracts.corrections import LEAVE
+from mezzo.contracts.frontend import Progress
 from mezzo.contracts.options.keyword_types import ConvertOptions
 from mezzo.contracts.options.keywords import request_of
 from mezzo.contracts.options.request import SEARCH_DEFAULTS
 from mezzo.conversion.fusing import fuse
 from mezzo.conversion.judged_model import judge_model
-from mezzo.conversion.results import Converted, Progress, aimed, finish, open_source
+from mezzo.conversion.results import Converted, aimed, finish, open_source
 from mezzo.evaluate.answers import read_accumulation
 from mezzo.evaluate.data_session import DataSession, begin, naming_data, open_session, resume_files
 from mezzo.evaluate.range_measurement import measure_ranges

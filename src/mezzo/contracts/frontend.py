@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
+from mezzo.common.errors import InputError
 from mezzo.contracts.reading import Artifact, Reading
 from mezzo.formats.dtypes import LEVEL_DTYPES, DType
 from mezzo.tables.facts import OpFacts
@@ -312,3 +313,13 @@ class Model(Protocol):
         Raises InputError: they cannot form a model. ModelError: the type of an input or output is
         unknown. ContractError: the part is no valid model.
         """
+
+
+def lab_of(model: Model) -> "Lab":
+    """The runtime of a model. Raises InputError: its front end has none."""
+    if model.lab is None:
+        raise InputError(
+            f"{model.name} cannot be run: front end {model.frontend.name!r} has no runtime; leave"
+            " data out"
+        )
+    return model.lab

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 from mezzo.common.errors import InputError
 from mezzo.common.message_style import option
 from mezzo.common.name_matching import join_with_or
-from mezzo.contracts.frontend import Frontend, Model, Store
-from mezzo.contracts.frontend import Progress as Progress
-from mezzo.contracts.lab import Lab
+from mezzo.contracts.frontend import Frontend, Model, Progress, Store
 from mezzo.contracts.options.keyword_types import PlanOptions
 from mezzo.contracts.options.keywords import planning_request_of
 from mezzo.contracts.options.request import Request
@@ -178,16 +176,6 @@ def store_of(model: Model) -> Store:
             f"{model.name} is no file, and neither is what comes of it; leave the destination out"
         )
     return model.store
-
-
-def lab_of(model: Model) -> Lab:
-    """The runtime of a model. Raises InputError: its front end has none."""
-    if model.lab is None:
-        raise InputError(
-            f"{model.name} cannot be run: front end {model.frontend.name!r} has no runtime; leave"
-            " data out"
-        )
-    return model.lab
 
 
 def _summary(model: Model, decided: "Decided", size_after_bytes: int) -> Summary:

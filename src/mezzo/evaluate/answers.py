@@ -10,11 +10,10 @@ from mezzo.common.errors import ContractError, InputError
 from mezzo.common.message_style import option, setting
 from mezzo.common.name_matching import unknown
 from mezzo.contracts.executor import HERE, Team, crew_at_work, in_turn
-from mezzo.contracts.frontend import Model
+from mezzo.contracts.frontend import Model, Progress, lab_of
 from mezzo.contracts.lab import EMULATED, Answers, Feeds, Layers, Pair, Running
 from mezzo.contracts.plans import Accumulation
 from mezzo.contracts.reading import Artifact
-from mezzo.conversion.results import Progress, lab_of
 from mezzo.evaluate.pairing import Answered, PairJob, open_pair
 from mezzo.evaluate.standards import Standards, lowest_of
 from mezzo.formats.dtypes import LOW_DTYPES, DType

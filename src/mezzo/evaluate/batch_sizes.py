@@ -6,8 +6,7 @@ import numpy as np
 
 from mezzo.common.errors import MezzoError
 from mezzo.common.memory import current_memory_limit
-from mezzo.contracts.frontend import Model
-from mezzo.conversion.results import lab_of
+from mezzo.contracts.frontend import Model, lab_of
 from mezzo.numerics.data.datasets import Batch
 from mezzo.numerics.data.splits import cut
 

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from mezzo.common.errors import MezzoError
 from mezzo.common.safe_paths import check_destinations
-from mezzo.contracts.frontend import Model
-from mezzo.conversion.results import lab_of
+from mezzo.contracts.frontend import Model, lab_of
 from mezzo.evaluate.model_data import open_model_data
 from mezzo.numerics.data.datasets import Batch, Data, Dataset
 from mezzo.numerics.data.splits import cut, split

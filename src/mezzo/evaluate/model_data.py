@@ -9,8 +9,7 @@ from functools import cache, partial
 from operator import attrgetter
 
 from mezzo.common.errors import InputError
-from mezzo.contracts.frontend import Model
-from mezzo.conversion.results import lab_of
+from mezzo.contracts.frontend import Model, lab_of
 from mezzo.evaluate.batch_sizes import MANY, choose_batch_size
 from mezzo.evaluate.random_data import draw_data, read_seed
 from mezzo.numerics.data.datasets import Batch, Data, Dataset, open_data

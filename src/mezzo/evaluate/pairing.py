@@ -4,9 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mezzo.contracts.executor import prepare, width_of
-from mezzo.contracts.frontend import Model
+from mezzo.contracts.frontend import Model, lab_of
 from mezzo.contracts.lab import Answers, Feeds, Layers, Pair, Running, Sessions
-from mezzo.conversion.results import lab_of
 
 
 @dataclass(frozen=True, slots=True)

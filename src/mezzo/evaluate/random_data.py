@@ -15,7 +15,7 @@ import numpy as np
 
 from mezzo.analysis.estimates import estimate
 from mezzo.common.errors import InputError, MezzoError
-from mezzo.conversion.results import lab_of
+from mezzo.contracts.frontend import lab_of
 from mezzo.formats.dtypes import FORMATS, DType
 from mezzo.numerics.data.datasets import Batch, Dataset
 from mezzo.numerics.data.random_inputs import (

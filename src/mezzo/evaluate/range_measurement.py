@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mezzo.contracts.executor import Team, crew_at_work, in_turn, prepare, width_of
+from mezzo.contracts.frontend import lab_of
 from mezzo.contracts.lab import Feeds, Instruments, MeasuredValue, Records
-from mezzo.conversion.results import lab_of
 from mezzo.evaluate.data_session import DataSession
 from mezzo.evaluate.range_state import RANGES, RangeProgress, dump_accumulator, load_ranges
 from mezzo.evaluate.resume_file import Array, PassFile, open_state

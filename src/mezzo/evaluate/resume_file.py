@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from mezzo.common.documents import parse_json
 from mezzo.common.errors import InputError
 from mezzo.common.safe_paths import read_file, write_file
-from mezzo.io.documents import parse_json
 from mezzo.numerics.data.npz import NpzFile, pack
 
 if TYPE_CHECKING:

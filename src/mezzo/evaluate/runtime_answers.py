@@ -12,10 +12,9 @@ from functools import partial
 from typing import NamedTuple
 
 from mezzo.common.errors import MezzoError
-from mezzo.contracts.frontend import Model
+from mezzo.contracts.frontend import Model, lab_of
 from mezzo.contracts.lab import EMULATED, Answers, Feeds, Run
 from mezzo.contracts.reading import Artifact
-from mezzo.conversion.results import lab_of
 from mezzo.evaluate.standards import (
     labels_of,
     lowest_formats,

@@ -7,8 +7,7 @@ import numpy as np
 
 from mezzo.common.errors import InputError
 from mezzo.common.message_style import option
-from mezzo.contracts.frontend import Model
-from mezzo.conversion.results import lab_of
+from mezzo.contracts.frontend import Model, lab_of
 from mezzo.evaluate.model_data import open_model_data
 from mezzo.ir.input_roles import Length, Slot
 from mezzo.numerics.data.datasets import Data

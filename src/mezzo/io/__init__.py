@@ -1,5 +1,5 @@
-"""Text file formats: plans, policies, targets, profiles, model metadata; all hostile input.
+"""File formats: plans, profiles, model metadata; all hostile input.
 
 Imports: `common`, `formats`, `ir`, `tables`, `contracts`.
-Add one file per format; parse through `documents.py`, which bounds depth, numbers and parts.
+Add one file per format; parse through `common/documents.py`, which bounds depth, numbers and parts.
 """

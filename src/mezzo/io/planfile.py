@@ -6,6 +6,7 @@ import math
 import os
 from collections import Counter
 
+from mezzo.common.documents import parse_json
 from mezzo.common.errors import InputError
 from mezzo.common.file_kinds import detect_kind
 from mezzo.common.message_style import either
@@ -16,7 +17,6 @@ from mezzo.formats.dtypes import FORMATS, HIGH, QUANTIZED, STORES, DType, intege
 from mezzo.formats.precision_line import Precision, PrecisionLine, uniform
 from mezzo.formats.quantization import Quantization
 from mezzo.io.corrections import read_corrections, spell_corrections
-from mezzo.io.documents import parse_json
 from mezzo.io.provenance import spell_precision
 from mezzo.tables.policy import Category
 

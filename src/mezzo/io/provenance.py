@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
+from mezzo.common.documents import parse_json
 from mezzo.formats.dtypes import HIGH, LEVEL_DTYPES, QUANTIZED, DType
 from mezzo.formats.precision_line import Precision, uniform
-from mezzo.io.documents import parse_json
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Node
 from mezzo.tables.policy import Category

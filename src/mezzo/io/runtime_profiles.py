@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
+from mezzo.common.documents import parse_json
 from mezzo.common.errors import InputError
 from mezzo.common.file_kinds import detect_kind
 from mezzo.common.safe_paths import read_file
 from mezzo.contracts.timings import LayerTime
 from mezzo.formats.dtypes import DType
-from mezzo.io.documents import parse_json
 from mezzo.io.layer_types import is_conversion, type_called
 
 MOST_BYTES = 1 << 28

@@ -32,8 +32,6 @@ from mezzo.formats.format_words import (
     words_of,
 )
 from mezzo.formats.precision_line import PrecisionLine, line_of, uniform
-from mezzo.io.policyfile import load_policy
-from mezzo.io.targetfile import load_target
 from mezzo.planner.choices.gains import choose_format
 from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.recording import name_content
@@ -42,6 +40,8 @@ from mezzo.plugins.discovery import policy as find_policy
 from mezzo.plugins.discovery import strategy as find_strategy
 from mezzo.plugins.discovery import target as find_target
 from mezzo.plugins.discovery import targets as find_targets
+from mezzo.tables.files.policyfile import load_policy
+from mezzo.tables.files.targetfile import load_target
 from mezzo.tables.ops import known_operators
 from mezzo.tables.policy import Policy
 from mezzo.tables.policy_function import name_function, policy_of

@@ -21,11 +21,11 @@ from mezzo.contracts.frontend import Frontend
 from mezzo.contracts.rounding import Rounding
 from mezzo.contracts.strategy import Strategy
 from mezzo.formats.dtypes import DType
-from mezzo.io.policyfile import read_policy
-from mezzo.io.targetfile import read_target
 from mezzo.plugins.built_in import BuiltIn, built_in, import_and_read
 from mezzo.plugins.entries import BUILT_IN, Origin, PluginEntry, entries
 from mezzo.tables.facts import OpFacts
+from mezzo.tables.files.policyfile import read_policy
+from mezzo.tables.files.targetfile import read_target
 from mezzo.tables.ops import op_facts as built_in_facts
 from mezzo.tables.policy import Policy
 from mezzo.tables.policy_function import policy_of

@@ -9,10 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from mezzo.contracts.corrections import Correction
-from mezzo.contracts.frontend import Model
+from mezzo.contracts.frontend import Model, lab_of
 from mezzo.contracts.lab import EMULATED
 from mezzo.contracts.reading import Artifact, Reading
-from mezzo.conversion.results import lab_of
 from mezzo.formats.quantization import Quantization
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Use

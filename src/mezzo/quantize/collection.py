@@ -9,9 +9,8 @@ from mezzo.common.errors import ContractError, InputError
 from mezzo.common.message_style import option
 from mezzo.contracts.calibrator import Calibrator
 from mezzo.contracts.executor import HERE, crew_at_work, in_turn, prepare, width_of
-from mezzo.contracts.frontend import Model
+from mezzo.contracts.frontend import Model, lab_of
 from mezzo.contracts.lab import Feeds, ObservedValue
-from mezzo.conversion.results import lab_of
 from mezzo.evaluate.data_session import DataSession
 from mezzo.evaluate.resume_file import (
     PassFile,

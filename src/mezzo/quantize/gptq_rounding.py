@@ -10,10 +10,9 @@ import numpy as np
 
 from mezzo.analysis.fusion.quantized import QuantizedUnit
 from mezzo.contracts.calibrator import Grid
-from mezzo.contracts.frontend import Model
+from mezzo.contracts.frontend import Model, lab_of
 from mezzo.contracts.reading import Reading
 from mezzo.conversion.judged_model import judge_model
-from mezzo.conversion.results import lab_of
 from mezzo.formats.quantization import Quantization
 from mezzo.ir.graph import Graph
 from mezzo.numerics.data.datasets import Dataset

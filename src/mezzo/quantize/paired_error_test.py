@@ -6,10 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from mezzo.contracts.frontend import Model
+from mezzo.contracts.frontend import Model, lab_of
 from mezzo.contracts.lab import EMULATED, Answers
 from mezzo.contracts.reading import Artifact
-from mezzo.conversion.results import lab_of
 from mezzo.numerics.data.datasets import Batch, Dataset
 from mezzo.numerics.metrics.errors import squares_by_row
 from mezzo.numerics.statistics.intervals import root_ratio

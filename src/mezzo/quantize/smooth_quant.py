@@ -18,10 +18,9 @@ import numpy as np
 from mezzo.analysis.fusion.quantized import QuantizedUnit
 from mezzo.contracts.calibrator import Grid, Range
 from mezzo.contracts.corrections import Correction
-from mezzo.contracts.frontend import Model
+from mezzo.contracts.frontend import Model, lab_of
 from mezzo.contracts.reading import Reading
 from mezzo.conversion.judged_model import judge_model
-from mezzo.conversion.results import lab_of
 from mezzo.formats.dtypes import DType
 from mezzo.formats.quantization import Quantization
 from mezzo.ir.graph import Graph

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from mezzo.common.errors import ContractError
 from mezzo.common.memory import current_memory_limit
 from mezzo.contracts.executor import prepare, width_of
+from mezzo.contracts.frontend import lab_of
 from mezzo.contracts.lab import Answers, Emulator, Feeds
 from mezzo.contracts.quantized_level import QuantizedPorts
-from mezzo.conversion.results import lab_of
 from mezzo.formats.dtypes import DType
 from mezzo.numerics.metrics.errors import Square, squares_of
 

@@ -11,10 +11,10 @@ from mezzo.analysis.structure import StructureView
 from mezzo.analysis.structure.normalization import norms
 from mezzo.common.union_find import joined
 from mezzo.contracts.executor import HERE, Pending, Team, crew_at_work, in_turn
+from mezzo.contracts.frontend import lab_of
 from mezzo.contracts.lab import Answers
 from mezzo.contracts.quantized_level import NO_PORTS, QuantizedPorts
 from mezzo.conversion.judged_model import judge_model
-from mezzo.conversion.results import lab_of
 from mezzo.evaluate.data_session import can_cut
 from mezzo.evaluate.standards import Telling, find_telling
 from mezzo.formats.dtypes import FORMATS, HIGH, DType

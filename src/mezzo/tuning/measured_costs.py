@@ -9,13 +9,12 @@ from typing import Any
 from mezzo.common.errors import ContractError, InputError
 from mezzo.common.machine import find_machine
 from mezzo.common.message_style import option
-from mezzo.contracts.frontend import Model
+from mezzo.contracts.frontend import Model, lab_of
 from mezzo.contracts.lab import Profiler
 from mezzo.contracts.problem import MeasuredCosts, Problem
 from mezzo.contracts.profiles import Effort, NodeTimes
 from mezzo.contracts.reading import Artifact
 from mezzo.conversion.judged_model import judge_model
-from mezzo.conversion.results import lab_of
 from mezzo.formats.precision_line import float_of
 from mezzo.ir.nodes import Kind, port_of
 from mezzo.numerics.measures import CostTable

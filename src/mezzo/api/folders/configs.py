@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from mezzo.io.documents import parse_json
+from mezzo.common.documents import parse_json
 
 _FILE = "config.json"
 _SECTION, _EXTERNAL, _CACHE = "transformers.js_config", "use_external_data_format", "kv_cache_dtype"

@@ -29,11 +29,11 @@ from mezzo.common.errors import InputError, MezzoError, ModelError
 from mezzo.common.message_style import setting
 from mezzo.common.safe_paths import check_destination
 from mezzo.common.unsupported_files import describe_folder
-from mezzo.contracts.frontend import Model
+from mezzo.contracts.frontend import Model, Progress
 from mezzo.contracts.options.keyword_types import ConvertOptions
 from mezzo.contracts.options.keywords import request_of, tells_options
 from mezzo.contracts.options.request import Request, choose_one
-from mezzo.conversion.results import Converted, Progress, open_source, store_of
+from mezzo.conversion.results import Converted, open_source, store_of
 from mezzo.conversion.summaries import summarise_folder
 from mezzo.planner.options import asked_formats, read_options
 from mezzo.report.notebook.fragments import fragment

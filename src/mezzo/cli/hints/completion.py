@@ -19,10 +19,10 @@ from typing import Any
 
 import typer
 
+from mezzo.common.documents import parse_json
 from mezzo.common.errors import InputError
 from mezzo.common.safe_paths import read_file, write_file
 from mezzo.formats.dtypes import LOW_DTYPES
-from mezzo.io.documents import parse_json
 
 # Letters, digits and signs without meaning in any shell. Other names can be typed in quotes.
 _HARMLESS = re.compile(r"[\w./][\w./:@%+,=-]*")

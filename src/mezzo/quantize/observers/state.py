@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mezzo.common.documents import parse_json
 from mezzo.common.errors import InputError
-from mezzo.io.documents import parse_json
 from mezzo.quantize.observers.histogram import Histogram, Ints
 from mezzo.quantize.observers.tally import StatisticsTally
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from mezzo.common.errors import InputError, MezzoError
 from mezzo.common.machine import find_temporary_folder
+from mezzo.contracts.frontend import lab_of
 from mezzo.contracts.lab import Profiler
 from mezzo.contracts.timings import LayerTime, Loading, ProductKernels, Runner
-from mezzo.conversion.results import lab_of
 from mezzo.evaluate.runtime_answers import Reference, compare_on_runtime, feeds_of_sizes
 from mezzo.numerics.measures import Comparison, DataSource, Deviation, Interval, Timing
 from mezzo.numerics.statistics.speeds import Difference, judge_speed, speed

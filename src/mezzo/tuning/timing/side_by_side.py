@@ -9,10 +9,9 @@ import numpy as np
 
 from mezzo.common.errors import InputError, MezzoError
 from mezzo.common.machine import count_cores, find_load, find_machine
-from mezzo.contracts.frontend import Model
+from mezzo.contracts.frontend import Model, Progress, lab_of
 from mezzo.contracts.lab import Feeds, Profiler
 from mezzo.contracts.timings import LayerTime, Loading, Stopwatch
-from mezzo.conversion.results import Progress, lab_of
 from mezzo.evaluate.runtime_answers import Reference, compare_on_runtime, feeds_of_sizes
 from mezzo.numerics.data.datasets import Batch
 from mezzo.numerics.measures import Comparison, DataSource, Load

@@ -19,8 +19,8 @@ from typing import Any
 from mezzo.common.errors import InputError
 from mezzo.formats.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.formats.format_words import read_format
-from mezzo.io.tomlfile import TomlTable, load_text, parse
 from mezzo.ir.selectors import ByAttribute, ByConstant, ByName, ByRegion, ByShape, Selector, Tier
+from mezzo.tables.files.tomlfile import TomlTable, load_text, parse
 from mezzo.tables.policy import GRANTED, Category, Missing, Policy, Rule, rule
 
 _CATEGORIES = {category.value: category for category in Category}

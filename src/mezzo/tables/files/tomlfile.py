@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
+from mezzo.common.documents import parse_toml
 from mezzo.common.errors import InputError
 from mezzo.common.name_matching import aside, did_you_mean
 from mezzo.common.safe_paths import read_file
-from mezzo.io.documents import parse_toml
 
 _MAX_BYTES = 1 << 20
 

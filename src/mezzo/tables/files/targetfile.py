@@ -16,9 +16,14 @@ from pathlib import Path
 
 from mezzo.formats.dtypes import LEVEL_DTYPES, LOW_DTYPES, QUANTIZED, DType
 from mezzo.formats.format_words import read_format
-from mezzo.io.quantizedrows import read_quantized
-from mezzo.io.rowfields import read_attributes, read_operators, read_versions, split_dialect
-from mezzo.io.tomlfile import TomlTable, load_text, parse
+from mezzo.tables.files.quantizedrows import read_quantized
+from mezzo.tables.files.rowfields import (
+    read_attributes,
+    read_operators,
+    read_versions,
+    split_dialect,
+)
+from mezzo.tables.files.tomlfile import TomlTable, load_text, parse
 from mezzo.tables.target import (
     Costs,
     CustomOperator,

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from mezzo.common.errors import InputError
 from mezzo.common.name_matching import aside, did_you_mean
 from mezzo.formats.dtypes import STORED_AS, STORES, DType
-from mezzo.io.rowfields import read_attributes, read_operators, read_versions
-from mezzo.io.tomlfile import TomlTable
+from mezzo.tables.files.rowfields import read_attributes, read_operators, read_versions
+from mezzo.tables.files.tomlfile import TomlTable
 from mezzo.tables.quantized_kernels import (
     COMPOSITES,
     DYNAMIC_WEIGHTS,

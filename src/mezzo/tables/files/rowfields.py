@@ -1,6 +1,6 @@
 """Common TOML fields of target rows: operators, versions, attributes."""
 
-from mezzo.io.tomlfile import TomlTable
+from mezzo.tables.files.tomlfile import TomlTable
 from mezzo.tables.rows import EVERY_VERSION
 
 _ONNX = "onnx"
