@@ -69,7 +69,6 @@ _TARGETS_NAMED = {
     "cli.hints.examples": "examples are commands as people write them",
     "common.file_kinds": "TensorRT's package, which makes such files, has the name of its target",
     "common.packages": "TensorRT's package has the name of its target",
-    "report.text.partition": "lists targets with rows of fusions; another change takes that from their tables",
 }
 # Who may import a front end by name, and why; discovery finds them for all others.
 _ABOUT_ONE_FRONTEND = {
@@ -599,6 +598,17 @@ def test_runtimes_are_loaded_where_their_telemetry_is_turned_off() -> None:
         if any(ast.unparse(word).startswith(("'onnxruntime", "'openvino")) for word in node.args)
     ]
     assert not faults
+
+
+def test_without_pytorch_its_integration_says_how_to_install_it() -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None; from mezzo.aten import torch_versions as versions\n"
+        "versions.find_version = lambda name: None\ntry: import mezzo.torch\nexcept Exception as error: print(error)"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.startswith(
+        "mezzo.torch needs PyTorch, which is not installed; install it: pip install torch=="
+    )
 
 
 def test_importing_the_package_loads_no_heavy_library() -> None:

@@ -9,14 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-import torch
-from torch.overrides import TorchFunctionMode
-
 from mezzo.aten.torch_versions import check_torch, unsupported_torch
 
 check_torch()
 
 try:
+    import torch
     import torch._dynamo.config
     import torch._dynamo.utils
     import torch._functorch.config
@@ -96,6 +94,7 @@ try:
 
     # Strides of images in the lowerings.
     from torch._prims_common import make_channels_last_strides_for as make_channels_last_strides_for
+    from torch.overrides import TorchFunctionMode
 
     # The stack of torch function modes, which is how regions enter, leave and step aside.
     function_mode_at: Callable[[int], TorchFunctionMode] = torch._C._get_function_stack_at
