@@ -73,7 +73,6 @@ _TARGETS_NAMED = {
 # Who may import a front end by name, and why; discovery finds them for all others.
 _ABOUT_ONE_FRONTEND = {
     "cli.commands.doctor": "looks at the runtimes of ONNX and at nothing else",
-    "report.text.doctor": "spells what the doctor has found",
     "torch": "hands PyTorch's graphs to its front end, and to no other",
 }
 # Libraries that load nothing until a model of theirs is there: the folders that import them are imported late.

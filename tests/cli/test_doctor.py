@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from mezzo.common import packages
+from mezzo.common.diagnosis import State
 from mezzo.common.machine import find_gpus, find_memory
 from mezzo.onnx.doctor import children, examine
-from mezzo.onnx.doctor.findings import State
 from mezzo.plugins.discovery import built_in_targets
 
 BROKEN = "raise ImportError('libsomething.so.7: no such file')"

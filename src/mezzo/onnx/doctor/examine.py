@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from mezzo.common import packages
+from mezzo.common.diagnosis import Check, Diagnosis, FoundPackage, State
 from mezzo.common.machine import count_cores, find_gpus, find_machine, find_memory
 from mezzo.common.packages import Package
 from mezzo.onnx.doctor.children import Answer, Question, ask
-from mezzo.onnx.doctor.findings import Check, Diagnosis, FoundPackage, State
 from mezzo.plugins.discovery import runnable_targets
 from mezzo.tables.runtime import Runtime
 from mezzo.tables.target import Target

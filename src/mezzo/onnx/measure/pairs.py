@@ -12,6 +12,7 @@ from mezzo.common.errors import ContractError, InputError
 from mezzo.common.memory import current_memory_limit
 from mezzo.contracts.lab import Answers, Reached, Run, Running
 from mezzo.formats.dtypes import DType
+from mezzo.numerics.data.port_matching import PortMatch
 from mezzo.onnx.files.runnable_model import RunnableModel
 from mezzo.onnx.measure.compared import (
     float_formats,
@@ -19,7 +20,7 @@ from mezzo.onnx.measure.compared import (
     with_outputs,
     with_sizes,
 )
-from mezzo.onnx.measure.matching import Match, match_models
+from mezzo.onnx.measure.matching import match_models
 from mezzo.onnx.measure.reach import find_reached
 from mezzo.onnx.measure.subject import OnnxSubject
 from mezzo.onnx.protos.graphs import inline_functions
@@ -96,7 +97,7 @@ class OnnxPair:
             whole.with_model(inline_functions(whole.model)) for whole in (reference, candidate)
         )
         self.models = self._wholes[0].model, self._wholes[1].model
-        self.match: Match = match_models(*self.models)
+        self.match: PortMatch = match_models(*self.models)
         self.running = running
         self.formats = tuple(float_formats(model) for model in self.models)
 

@@ -4,7 +4,7 @@ Runtimes do not validate consistently: a feed that one rejects, another accepts 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -12,7 +12,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto
 
-from mezzo.common.errors import InputError
+from mezzo.numerics.data.feed_checks import check_names, length_remedy, refuse
 from mezzo.onnx.schema.types import FROM_ONNX
 
 # A feed or a result: an array, a list of arrays for a sequence, None for an empty optional.
@@ -34,18 +34,7 @@ def fit_feeds(
     Raises: InputError if a feed is missing, unknown, or of another kind, rank or length.
     """
     types = {port.name: port.type for port in ports}
-    missing = [repr(name) for name in types if name not in feeds and name not in optional]
-    unknown = [repr(name) for name in feeds if name not in types]
-    if missing or unknown:
-        faults = [f"nothing for {', '.join(missing)}"] if missing else []
-        faults += [f"{', '.join(unknown)}, which the model does not have"] if unknown else []
-        expected = ", ".join(
-            f"{name!r} (optional)" if name in optional else repr(name) for name in types
-        )
-        raise InputError(
-            f"feeds: found {' and '.join(faults)}; feed the model's inputs:"
-            f" {expected or 'it has none'}"
-        )
+    check_names(feeds, types, optional, "model")
     for name, feed in feeds.items():
         _check(f"input {name!r}", feed, types[name])
     return {name: retype(feed, types[name]) for name, feed in feeds.items()}
@@ -95,7 +84,7 @@ def _check(where: str, feed: Datum, kind: onnx.TypeProto) -> None:
     match kind.WhichOneof("value"):
         case "sequence_type":
             if not isinstance(feed, list | tuple):
-                _refuse(where, _describe(feed), _spell(kind), "feed a list, empty or not")
+                refuse(where, _describe(feed), _spell(kind), "feed a list, empty or not")
             for position, element in enumerate(feed):
                 _check(f"{where}, element {position}", element, kind.sequence_type.elem_type)
         case "optional_type":
@@ -108,24 +97,24 @@ def _check(where: str, feed: Datum, kind: onnx.TypeProto) -> None:
 def _check_tensor(where: str, feed: Datum, kind: onnx.TypeProto) -> None:
     dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type)
     if feed is None:
-        _refuse(where, "None", _spell(kind), "feed an array; only an optional input may be empty")
+        refuse(where, "None", _spell(kind), "feed an array; only an optional input may be empty")
     try:
         array = np.asarray(feed)
     except (ValueError, TypeError) as error:
-        _refuse(where, f"no array ({error})", _spell(kind), "feed an array")
+        refuse(where, f"no array ({error})", _spell(kind), "feed an array")
     if kind.tensor_type.elem_type == TensorProto.STRING:
         if not _holds_text(array):
-            _refuse(where, _describe(array), _spell(kind), "feed an array of str")
+            refuse(where, _describe(array), _spell(kind), "feed an array of str")
     elif array.size:
         fed, declared = _rank_kind(array.dtype), _rank_kind(dtype)
         if fed is None or declared is None or fed > declared:
-            _refuse(where, _describe(array), _spell(kind), f"feed an array of {dtype.name}")
+            refuse(where, _describe(array), _spell(kind), f"feed an array of {dtype.name}")
         if fed == declared == _INTEGERS:
             limits = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]  # ml_dtypes types its classes only
             integers = array if array.dtype.kind in "iu" else array.astype(np.int64)
             for number in (int(integers.min()), int(integers.max())):
                 if not limits.min <= number <= limits.max:
-                    _refuse(
+                    refuse(
                         where,
                         str(number),
                         _spell(kind),
@@ -139,19 +128,12 @@ def _check_shape(where: str, array: Array, kind: onnx.TypeProto) -> None:
         return
     dims = kind.tensor_type.shape.dim
     if array.ndim != len(dims):
-        _refuse(where, _describe(array), _spell(kind), f"feed an array of {len(dims)} dimensions")
+        refuse(where, _describe(array), _spell(kind), f"feed an array of {len(dims)} dimensions")
     for axis, (dim, length) in enumerate(zip(dims, array.shape, strict=True)):
         # Some exporters write an unknown length as -1.
         if dim.HasField("dim_value") and dim.dim_value >= 0 and dim.dim_value != length:
-            remedy = f"feed an array whose dimension {axis} is {dim.dim_value} long"
-            # Probably the last, incomplete batch.
-            if axis == 0 and 0 < length < dim.dim_value and array.ndim > 1:
-                remedy += f"; where that is the batch, as many samples as {dim.dim_value} divides"
-            _refuse(where, _describe(array), _spell(kind), remedy)
-
-
-def _refuse(where: str, actual: str, expected: str, remedy: str) -> NoReturn:
-    raise InputError(f"{where}: found {actual}, wanted {expected}; {remedy}")
+            remedy = length_remedy(axis, dim.dim_value, length, array.ndim)
+            refuse(where, _describe(array), _spell(kind), remedy)
 
 
 def _rank_kind(dtype: np.dtype[Any]) -> int | None:

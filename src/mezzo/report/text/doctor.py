@@ -16,7 +16,7 @@ from mezzo.report.records.documents import Document, document
 from mezzo.tables.target import Gain, Target
 
 if TYPE_CHECKING:
-    from mezzo.onnx.doctor.findings import Check, Diagnosis, FoundPackage
+    from mezzo.common.diagnosis import Check, Diagnosis, FoundPackage
 
 _STYLES = {"works": "green", "missing": "yellow", "broken": "red", "unsupported": "red"}
 
