@@ -1,10 +1,15 @@
 """mezzo diff: what differs between two saved plans, for people, as data and as an exit code."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from mezzo.io.planfile import load_plan
+from mezzo.contracts.corrections import Correction
+from mezzo.formats.block_storage import BlockStorage
+from mezzo.formats.dtypes import DType
+from mezzo.formats.quantization import Quantization
+from mezzo.io.planfile import load_plan, save_plan
 from mezzo.report.views.plandiff import Change, compare_plans
 
 REPORT = """\
@@ -45,7 +50,7 @@ def test_plan_diff_is_the_same_command(run, plans):
 
 def test_same_plans_give_exit_code_0(run, plans):
     ran = run("diff", "a.json", "a.json")
-    assert (ran.code, ran.out) == (0, "a.json <-> a.json\nthe same: every node, reason and setting\n")
+    assert (ran.code, ran.out) == (0, "a.json <-> a.json\nthe same: every node, reason, setting and parameter\n")
     assert run("diff", "a.json", "a.json", "--model", "layernorm.onnx").code == 0
 
 
@@ -72,6 +77,30 @@ def test_reasons_and_lines_of_one_plan_only_are_differences(run, plans):
     told = {node.name: node.change for node in found.nodes}
     assert told == {"sm": Change.REASON, "output y": Change.ONLY_FIRST, "other": Change.ONLY_SECOND}
     assert not found.is_same and not found.settings and found.casts is None
+
+
+def test_parameters_of_integers_are_differences(run, plans):
+    """Scales, dynamic quantization, corrections and blocks are decisions too, though no line of a node has them."""
+    first = load_plan("a.json")
+    scale = Quantization(dtype=DType.INT8, scales=(0.5,), zero_points=(0,))
+    by_channel = replace(scale, scales=(0.5, 0.25), zero_points=(0, 0), axis=0)
+    blocks = BlockStorage(bits=4, block=32, axis=0)
+    second = replace(
+        first, quantized=(("x", scale), ("w", by_channel)), dynamic=("mm",), in_blocks=(("weight v", blocks),),
+        corrected=(Correction(value="w", axis=0, factors=(2.0, 1.0)),),
+    )  # fmt: skip
+    found = compare_plans(first, second)
+    assert not found.is_same and not found.nodes
+    assert [(row.name, row.first) for row in found.parameters] == [
+        ("x", None), ("w", None), ("mm", None), ("w before quantization", None), ("weight v", None)
+    ]  # fmt: skip
+    assert found.parameters[0].second == "i8, scale 0.5, zero point 0"
+    assert found.parameters[-1].second == "4 bits, blocks of 32 along axis 0, asymmetric, f32 scales, nearest"
+    other = replace(second, quantized=(("x", scale), ("w", replace(by_channel, scales=(0.5, 0.125)))))
+    assert [row.name for row in compare_plans(second, other).parameters] == ["w"]
+    save_plan(second, "c.json")
+    out = run("diff", "a.json", "c.json").out
+    assert "different: 5 parameters\n" in out and "x                      -      i8, scale 0.5, zero point 0\n" in out
 
 
 def test_many_nodes_are_counted_past_the_first(run, plans):

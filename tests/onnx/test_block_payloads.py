@@ -154,7 +154,10 @@ def test_large_weights_are_streamed_as_in_memory(tmp_path: Path, bits: int, bloc
     source = large_product(tmp_path)
     storage = BlockStorage(bits=bits, block=block, axis=axis, scale_dtype=F16)
     plan = plan_with(onnx.load(source), tmp_path, {"weight w": storage})
-    mezzo.convert(source, tmp_path / "streamed.onnx", plan=plan)
+    converted = mezzo.convert(source, tmp_path / "streamed.onnx", plan=plan)
+    bytes_by_dtype = {share.dtype: share.weights_bytes for share in converted.picture.shares}
+    expected_bytes = 1030 * 700 * storage.bits_per_element((1030, 700)[axis]) / 8
+    assert bytes_by_dtype == {F16: 0, F32: 0, storage.dtype: round(expected_bytes)}
     whole = mezzo.convert(onnx.load(source), plan=plan).model
     streamed = onnx.load(tmp_path / "streamed.onnx")
     assert whole is not None
@@ -162,8 +165,7 @@ def test_large_weights_are_streamed_as_in_memory(tmp_path: Path, bits: int, bloc
         read, kept = map(onnx.numpy_helper.to_array, (tensor, expected))
         np.testing.assert_array_equal(read.astype(np.float32), kept.astype(np.float32))
     size = (tmp_path / "streamed.onnx").stat().st_size + sum(p.stat().st_size for p in tmp_path.glob("streamed*.data"))
-    # The weight's bits, and 4 KB for the rest of the file.
-    assert size < 1030 * 700 * storage.bits_per_element((1030, 700)[axis]) / 8 + 4096
+    assert size < expected_bytes + 4096  # 4 KB for the rest of the file
     feeds = {"x": np.random.default_rng(1).standard_normal((2, 1030)).astype(np.float32)}
     emulated = mezzo.emulate(source, feeds, plan=plan)
     ran = mezzo.emulate(tmp_path / "streamed.onnx", feeds)["y"]

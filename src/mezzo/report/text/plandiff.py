@@ -51,6 +51,7 @@ def report_difference(
     if difference.limits:
         limits = _settings_table(layout, difference.limits)
         parts += section("constants stored within bounds", limits)
+    parts += _report_parameters(layout, difference.parameters, limit)
     if difference.casts is not None:
         for title, casts in zip(
             names, (difference.casts.only_first, difference.casts.only_second), strict=True
@@ -65,7 +66,9 @@ def report_difference(
 def _verdict(difference: PlanDifference) -> Text:
     """One sentence: whether they differ, and in what."""
     if difference.is_same:
-        return Text.assemble(("the same", "bold green"), ": every node, reason and setting")
+        return Text.assemble(
+            ("the same", "bold green"), ": every node, reason, setting and parameter"
+        )
     changes = Counter(node.change for node in difference.nodes)
     parts = [] if difference.is_same_model else ["they are of models whose structures differ"]
     if count := changes[Change.PRECISION]:
@@ -78,6 +81,8 @@ def _verdict(difference: PlanDifference) -> Text:
         parts.append(spell_count(len(difference.settings), "setting"))
     if difference.limits:
         parts.append(spell_count(len(difference.limits), "stored bound"))
+    if difference.parameters:
+        parts.append(spell_count(len(difference.parameters), "parameter"))
     if difference.casts is not None and (
         count := len(difference.casts.only_first) + len(difference.casts.only_second)
     ):
@@ -103,6 +108,16 @@ def _settings_table(layout: Layout, settings: Sequence[SettingDifference]) -> Re
         )
         table.add_row(Text(clean(setting.name), style="cyan"), *values)
     return table
+
+
+def _report_parameters(
+    layout: Layout, parameters: Sequence[SettingDifference], limit: int
+) -> list[RenderableType]:
+    """Scales, dynamic quantization, corrections and blocks that differ."""
+    if not parameters:
+        return []
+    table = _settings_table(layout, parameters[:limit])
+    return [*section("parameters of integers", table), *_rest(len(parameters), limit)]
 
 
 def _report_precisions(

@@ -18,6 +18,7 @@ from mezzo.contracts.plans import (
     Retype,
     Rewire,
     RunDynamic,
+    StoreInBlocks,
 )
 from mezzo.contracts.problem import Problem
 from mezzo.formats.dtypes import QUANTIZED, DType, size_bits
@@ -203,10 +204,24 @@ def _weights(graph: Graph, plan: Plan) -> Counter[DType]:
         if number in stored and count == len(graph.uses[number]):  # no reader of the floats is left
             stored[number] &= QUANTIZED
     bytes_by_dtype: Counter[DType] = Counter()
+    for edit in plan.edits:
+        if isinstance(edit, StoreInBlocks):
+            bytes_by_dtype[edit.storage.dtype] += _bytes_in_blocks(graph, edit)
+            stored[edit.value] &= QUANTIZED
     for number, dtypes in stored.items():
         for dtype in dtypes:
             bytes_by_dtype[dtype] += graph.values[number].elements * size_bits(dtype) // 8
     return bytes_by_dtype
+
+
+def _bytes_in_blocks(graph: Graph, edit: StoreInBlocks) -> int:
+    """Bytes of a weight in blocks, with its scales and zero points."""
+    shape = graph.shapes.get(edit.value)
+    assert shape is not None, "a weight has a shape"
+    length = shape[edit.storage.axis]
+    assert length is not None, "its lengths are known"
+    elements = graph.values[edit.value].elements
+    return round(elements * edit.storage.bits_per_element(length) / 8)
 
 
 def _products(problem: Problem) -> tuple[Mapping[int, int], int]:

@@ -1,12 +1,14 @@
 """Difference of two plans: settings, nodes by precision and reason, and casts."""
 
 import enum
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from mezzo.contracts.plans import Plan, PlannedNode
 from mezzo.formats.dtypes import DType
+from mezzo.report.layout.numbers import spell_count
 
 
 class Change(enum.Enum):
@@ -61,12 +63,16 @@ class CastsDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDifference:
-    """All differences of two plans, in the first's order; `casts` is None without a model."""
+    """All differences of two plans, in the first's order; `casts` is None without a model.
+
+    `parameters`: of integers, by value or node: scales, dynamic quantization, corrections, blocks.
+    """
 
     is_same_model: bool
     settings: tuple[SettingDifference, ...]
     nodes: tuple[NodeDifference, ...]
     limits: tuple[SettingDifference, ...]
+    parameters: tuple[SettingDifference, ...]
     casts: CastsDifference | None
 
     @property
@@ -75,7 +81,7 @@ class PlanDifference:
         casts = self.casts
         differ_casts = casts is not None and bool(casts.only_first or casts.only_second)
         return self.is_same_model and not (
-            self.settings or self.nodes or self.limits or differ_casts
+            self.settings or self.nodes or self.limits or self.parameters or differ_casts
         )
 
 
@@ -90,6 +96,7 @@ def compare_plans(
         ),
         nodes=_node_differences(first, second),
         limits=_named_differences(_spell_limits(first), _spell_limits(second)),
+        parameters=_named_differences(_spell_parameters(first), _spell_parameters(second)),
         casts=None if casts is None else _casts_difference(*casts),
     )
 
@@ -108,6 +115,30 @@ def _general(plan: Plan) -> tuple[tuple[str, str], ...]:
 
 def _spell_limits(plan: Plan) -> tuple[tuple[str, str], ...]:
     return tuple((name, repr(limit)) for name, limit in plan.limits)
+
+
+def _spell_parameters(plan: Plan) -> Iterator[tuple[str, str]]:
+    """What a plan has beside its nodes for integers, by value or node; many numbers as a digest."""
+    for name, how in plan.quantized:
+        if how.axis is None and not how.turned:
+            yield name, f"{how.dtype}, scale {how.scales[0]!r}, zero point {how.zero_points[0]}"
+        else:
+            yield name, f"{how.dtype}, {spell_count(len(how.scales), 'scale')}, {_digest(how)}"
+    for name in plan.dynamic:
+        yield name, "quantized dynamically"
+    for correction in plan.corrected:
+        yield f"{correction.value} before quantization", f"changed, {_digest(correction)}"
+    for name, storage in plan.in_blocks:
+        signs = "symmetric" if storage.is_symmetric else "asymmetric"
+        yield (
+            name,
+            f"{storage.bits} bits, blocks of {storage.block} along axis {storage.axis}, {signs},"
+            f" {storage.scale_dtype} scales, {storage.rounding}",
+        )
+
+
+def _digest(record: object) -> str:
+    return hashlib.sha256(repr(record).encode()).hexdigest()[:8]
 
 
 def _named_differences(
