@@ -54,7 +54,7 @@ def random_split(seed: int, problem: Problem) -> Partition:
         def joins(view: FusionView, node: Node, taken: frozenset[int] = taken) -> bool:
             return node.id in taken and node.kind is Kind.OP
 
-        asks = random_constraint(rng, problem.line.beside)
+        asks = random_constraint(rng, problem.line.other_dtypes)
         make = tree(joins)
         row = Fusion(pattern=f"p{order}", source="", since="", constraint=asks, least=rng.choice([1, 2]))
         kernels.append(FusedKernel(fusion=row, make=make, starts_at_end=True))
@@ -160,7 +160,7 @@ def test_conversions_cost_what_their_kernels_say(count: int) -> None:
 def _spelled_cost(problem: Problem, levels: Sequence[int]) -> int:
     kernels, columns = problem.kernels, problem.graph.columns
     assert kernels is not None
-    made, wanted, paid = problem.made_at(levels), problem.wanted_at(levels), 0
+    made, wanted, paid = problem.produced_levels(levels), problem.needed_levels(levels), 0
     for threshold in problem.line.thresholds:
         shared: dict[int, int] = {}
         for use, value in enumerate(columns.use_value.tolist()):
@@ -195,7 +195,7 @@ def test_operator_that_computes_at_the_base_gains_only_what_it_moves() -> None:
     """Its wish to run low counts for nothing, and what it converts by itself or keeps inside is no traffic."""
     for seed in range(40):
         plain = random_problem(seed, 2, 12, is_measured=False)
-        (low,) = plain.line.beside
+        (low,) = plain.line.other_dtypes
         level = plain.line.others[0]
         every = frozenset({low})
         asks = Constraint(inside=Inside.FLOAT32, formats=every, reads_free=every, writes_free=every)
@@ -212,7 +212,7 @@ def test_operator_that_computes_at_the_base_gains_only_what_it_moves() -> None:
 
 def test_unit_with_a_node_that_has_to_leave_the_base_links_nobody() -> None:
     problem = random_problem(3, 2, 10)
-    (low,) = problem.line.beside
+    (low,) = problem.line.other_dtypes
     asks = Constraint(inside=Inside.FLOAT32, formats=frozenset({low}), is_linked=True)
     split = random_split(3, problem)
     split = replace(split, units=tuple(replace(unit, constraint=asks) for unit in split.units))
@@ -233,7 +233,7 @@ def test_target_without_rows_for_a_format_has_no_units_in_its_plans(name: str) -
     graph, rows = problem.graph, (None,) * len(problem.graph.nodes)
     named = {dtype for fusion in target(name).fusions for dtype in fusion.constraint.named}
     split = split_for(graph, rows, target(name), problem.line)
-    assert (split is not None) == bool(named & set(problem.line.beside))
+    assert (split is not None) == bool(named & set(problem.line.other_dtypes))
 
 
 def test_every_row_that_says_something_names_a_format() -> None:

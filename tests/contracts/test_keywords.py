@@ -5,10 +5,10 @@ from typing import Unpack
 import pytest
 
 from mezzo.contracts.options.keyword_types import PlanOptions
-from mezzo.contracts.options.keywords import tells_options
+from mezzo.contracts.options.keywords import documents_options
 
 
-@tells_options
+@documents_options
 def mentions(model: str, **options: Unpack[PlanOptions]) -> None:
     """Mention options in the prose of another entry.
 

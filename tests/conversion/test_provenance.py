@@ -16,7 +16,7 @@ from random_models import random_model
 from test_conversion_laws import Case, cases, law
 
 import mezzo
-from mezzo.api.convert import tell_origin
+from mezzo.api.convert import describe_origin
 from mezzo.conversion.recall import read_record
 from mezzo.conversion.results import decided_nodes
 from mezzo.formats.dtypes import LOW_DTYPES, DType
@@ -218,7 +218,7 @@ def test_files_with_large_weights_tell_and_are_the_same_after_a_second_conversio
     once, again = tmp_path / "a" / "out.onnx", tmp_path / "b" / "out.onnx"
     mezzo.convert(tmp_path / "m.onnx", once)
     mezzo.convert(once, again)
-    assert tell_origin(once)
+    assert describe_origin(once)
     assert [p.name for p in sorted((tmp_path / "a").iterdir())] == [p.name for p in sorted((tmp_path / "b").iterdir())]
     for path in sorted((tmp_path / "a").iterdir()):
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()

@@ -12,7 +12,7 @@ import onnx.parser
 import pytest
 
 import mezzo
-from mezzo.api.convert import tell_origin
+from mezzo.api.convert import describe_origin
 from mezzo.conversion.recall import read_record
 from mezzo.formats.dtypes import DType
 from mezzo.onnx.opening import open_model
@@ -106,7 +106,7 @@ def test_a_replayed_plan_is_told_as_the_conversion_was(tmp_path: Path) -> None:
 
 
 def test_the_file_says_in_two_lines_what_made_it() -> None:
-    made, running = tell_origin(convert("int8", "openvino-cpu").model)
+    made, running = describe_origin(convert("int8", "openvino-cpu").model)
     assert "convert, to int8" in made and "target openvino-cpu, data given" in made
     assert running.startswith("6 operators run in int8, 2 do not: ")
 
@@ -167,7 +167,7 @@ def test_what_is_false_is_not_heeded(change: Callable[[dict[str, list[object]]],
     changed = with_text(model, _say(change)(told(model)))
     recalled, fault = read_record(open_model(changed))
     assert recalled is None and fault is not None and because in fault
-    assert because in " ".join(tell_origin(changed))
+    assert because in " ".join(describe_origin(changed))
 
 
 def test_a_float_file_cannot_say_that_it_is_quantized() -> None:

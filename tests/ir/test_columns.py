@@ -93,9 +93,9 @@ def test_value_is_made_as_its_node_runs_where_the_port_is_in_the_group() -> None
     nodes = list(graph.nodes)
     nodes[3] = nodes[3]._replace(signature=replace(nodes[3].signature, outputs=(Role.FIXED,)))
     columns = replace(graph, nodes=tuple(nodes)).columns
-    assert columns.made_at(F16_LINE, [0] * 5).tolist() == [0, 0, 0, 1]  # a fixed port keeps what it has
-    assert columns.made_at(F16_LINE, [1] * 5).tolist() == [1] * 4
-    assert columns.made_at(F16_LINE, [0, 0, 1, 0, 0]).tolist() == [0, 0, 1, 1]
+    assert columns.produced_levels(F16_LINE, [0] * 5).tolist() == [0, 0, 0, 1]  # a fixed port keeps what it has
+    assert columns.produced_levels(F16_LINE, [1] * 5).tolist() == [1] * 4
+    assert columns.produced_levels(F16_LINE, [0, 0, 1, 0, 0]).tolist() == [0, 0, 1, 1]
 
 
 def test_use_wants_what_its_node_runs_in_or_what_it_reads_today() -> None:
@@ -104,9 +104,9 @@ def test_use_wants_what_its_node_runs_in_or_what_it_reads_today() -> None:
     nodes[4] = nodes[4]._replace(signature=replace(nodes[4].signature, inputs=(Role.FIXED,)))
     graph = replace(graph, nodes=tuple(nodes))
     levels = [0, 0, 1, 0, 0]
-    assert graph.columns.wanted_at(F16_LINE, levels).tolist() == [1, 1, 0, 0, 1]
+    assert graph.columns.needed_levels(F16_LINE, levels).tolist() == [1, 1, 0, 0, 1]
     widened = replace(graph, aliased=frozenset({Use(4, 0)}), widened=frozenset({Use(4, 0)}))
-    assert widened.columns.wanted_at(F16_LINE, levels).tolist() == [1, 1, 0, 0, 0]
+    assert widened.columns.needed_levels(F16_LINE, levels).tolist() == [1, 1, 0, 0, 0]
 
 
 def test_graph_without_operators_has_empty_arrays() -> None:

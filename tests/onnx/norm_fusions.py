@@ -27,7 +27,7 @@ class _File:
     readers: dict[str, list[onnx.NodeProto]] = field(default_factory=lambda: defaultdict(list))
     types: dict[str, int] = field(default_factory=dict)
     ranks: dict[str, int] = field(default_factory=dict)
-    handed_on: dict[str, str] = field(default_factory=dict)
+    passed_through: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         graph = onnx.shape_inference.infer_shapes(self.model).graph
@@ -39,7 +39,7 @@ class _File:
             self.types[tensor.name], self.ranks[tensor.name] = tensor.data_type, len(tensor.dims)
         for node in graph.node:
             if node.op_type == "Identity":  # ONNX Runtime drops it first
-                self.handed_on[node.output[0]] = node.input[0]
+                self.passed_through[node.output[0]] = node.input[0]
                 continue
             self.makers |= dict.fromkeys(node.output, node)
             for name in node.input:
@@ -48,8 +48,8 @@ class _File:
             self.readers[self.origin(info.name)].append(onnx.NodeProto(op_type="an output"))
 
     def origin(self, name: str) -> str:
-        while name in self.handed_on:
-            name = self.handed_on[name]
+        while name in self.passed_through:
+            name = self.passed_through[name]
         return name
 
     def maker(self, name: str, op: str) -> onnx.NodeProto | None:

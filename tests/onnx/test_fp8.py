@@ -93,9 +93,11 @@ def test_the_search_emulates_what_the_file_answers(to: str, target: str, storage
     reading = model.read(options.planning.low, 19)
     judged = judge(reading.graph, replace(options.planning, quantized=parameters(result)))
     emulator = lab_of(model).emulator(
-        model.read(options.planning.low, 19), options.planning.line.beside, quantized=quantized_ports(judged.problem)
+        model.read(options.planning.low, 19),
+        options.planning.line.other_dtypes,
+        quantized=quantized_ports(judged.problem),
     )
-    low = {reading.graph.by_name[name]: options.planning.line.beside[0] for name in ("a", "b")}
+    low = {reading.graph.by_name[name]: options.planning.line.other_dtypes[0] for name in ("a", "b")}
     wanted = native_session(result.model, Engine.ONNXRUNTIME).run(data[0])["y"]
     found = np.asarray(emulator.run(data[0], low)["y"])
     assert np.linalg.norm(found - wanted) <= _CLOSE * np.linalg.norm(wanted)

@@ -96,7 +96,7 @@ def test_casts_are_the_conversions_that_the_cost_counts(count: int) -> None:
         added = {(edit.value, edit.dtype) for edit in edits if isinstance(edit, AddCast)}
         assert added == set(casts_of(problem, levels))
         assert len(added) == sum(isinstance(edit, AddCast) for edit in edits)
-        native = problem.graph.columns.made_at(problem.line, levels).tolist()
+        native = problem.graph.columns.produced_levels(problem.line, levels).tolist()
         for edit in edits:
             if isinstance(edit, AddCast):
                 read = native[edit.value] if edit.reads is None else problem.line.level_of(edit.reads)

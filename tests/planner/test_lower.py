@@ -17,10 +17,10 @@ F16 = DType.FLOAT16
 
 
 def edits(
-    graph: Graph, low: str, limits: Mapping[int, float] | None = None, hands_on_base: Set[int] = frozenset()
+    graph: Graph, low: str, limits: Mapping[int, float] | None = None, base_outputs: Set[int] = frozenset()
 ) -> tuple[Edit, ...]:
     """Lower with the nodes named in `low` low."""
-    problem = replace(pair_problem(graph, [Choice.FREE] * len(graph.nodes)), hands_on_base=frozenset(hands_on_base))
+    problem = replace(pair_problem(graph, [Choice.FREE] * len(graph.nodes)), base_outputs=frozenset(base_outputs))
     return lower(problem, [int(node.name in low.split()) for node in graph.nodes], limits)
 
 
@@ -123,9 +123,9 @@ def test_result_that_is_handed_on_high_is_cast_up_for_all_but_low_readers() -> N
     graph = altered(graph, "d", inputs=(Role.ANY,))
     plain = [edit for edit in edits(graph, "a b") if isinstance(edit, Rewire) and edit.value == 1]
     assert plain == [Rewire(3, 0, 1, HIGH)]
-    handed = [e for e in edits(graph, "a b", hands_on_base={1}) if isinstance(e, Rewire) and e.value == 1]
+    handed = [e for e in edits(graph, "a b", base_outputs={1}) if isinstance(e, Rewire) and e.value == 1]
     assert handed == [Rewire(3, 0, 1, HIGH), Rewire(4, 0, 1, HIGH)]
-    idle = [e for e in edits(graph, "b", hands_on_base={1}) if isinstance(e, Rewire) and e.value == 1]
+    idle = [e for e in edits(graph, "b", base_outputs={1}) if isinstance(e, Rewire) and e.value == 1]
     assert idle == [Rewire(2, 0, 1, F16)]  # `a` runs high: nothing is to be handed on
 
 

@@ -72,14 +72,14 @@ def test_problem_has_what_the_wishes_say() -> None:
     assert problem.measured is measured
     assert problem.costs_of == tuple(None if row is None else row.cost for row in rows_of(graph))
     plain = judge(graph, planning()).problem
-    assert side_of(plain).penalties is None and plain.measured is None and plain.hands_on_base == frozenset()
+    assert side_of(plain).penalties is None and plain.measured is None and plain.base_outputs == frozenset()
 
 
 def test_rule_that_hands_on_high_is_in_the_problem() -> None:
     mixed = rule("mixed", Category.ALLOW, "", ops=["product"], output=HIGH, worth=GRANTED)
     graph = toy_dialect.read(TEXT)
     held = Policy(name="demo", summary="", rules=(mixed,), findings=None, otherwise=Category.INFER)
-    assert judge(graph, planning(policy=held)).problem.hands_on_base == {2}
+    assert judge(graph, planning(policy=held)).problem.base_outputs == {2}
 
 
 def test_schema_decides_what_is_free_low_and_high() -> None:

@@ -126,7 +126,7 @@ def test_lower_makes_no_more_casts_than_the_cost_counts(strategy: Strategy, case
     """
     for problem in (case.judged().problem, fuzzed(case)):
         levels, graph = assign(strategy, problem), problem.graph
-        handed = {(v, HIGH) for number in problem.hands_on_base for v in graph.nodes[number].outputs}
+        handed = {(v, HIGH) for number in problem.base_outputs for v in graph.nodes[number].outputs}
         added = {(edit.value, edit.dtype) for edit in lower(problem, levels) if isinstance(edit, AddCast)}
         assert len(added - handed) <= len(set(casts_of(problem, levels)) - handed)
 

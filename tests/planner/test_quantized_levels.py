@@ -67,7 +67,7 @@ def test_who_runs_quantized_reads_steps_and_all_others_floats(count: int) -> Non
     for seed, problem in problems(count, 8, 60):
         levels = MINCUT.assign(problem)
         edits = lower(problem, levels)
-        wants, columns = problem.wanted_at(levels), problem.graph.columns
+        wants, columns = problem.needed_levels(levels), problem.graph.columns
         counts = columns.use_wants & columns.holds(*problem.line.dtypes)[columns.use_value]
         for at, (node, operand) in enumerate(zip(columns.use_node, columns.use_operand, strict=True)):
             use = Use(int(node), int(operand))
@@ -84,7 +84,7 @@ def _reads_steps(problem: Problem, levels: list[int], edits: tuple[Edit, ...], u
     further = {edit.value for edit in edits if isinstance(edit, Quantize) and not edit.takes_over}
     reads = {(edit.node, edit.operand): edit for edit in edits if isinstance(edit, Rewire)}
     maker = problem.graph.values[value].producer
-    is_moved = value in problem.quantized.handed_on and levels[maker] == problem.line.quantized
+    is_moved = value in problem.quantized.passed_through and levels[maker] == problem.line.quantized
     own = reads.get((use.node, use.operand))
     if value in over or is_moved:
         return own is None or own.dtype is problem.line.base_dtype
@@ -97,8 +97,8 @@ def test_kernel_that_hands_on_either_is_not_quantized_for_who_reads_floats() -> 
         assert problem.quantized is not None
         levels = MINCUT.assign(problem)
         edits = {edit.value for edit in lower(problem, levels) if isinstance(edit, Quantize)}
-        wanted, columns = problem.wanted_at(levels), problem.graph.columns
-        for value in problem.quantized.hand_on_either:
+        wanted, columns = problem.needed_levels(levels), problem.graph.columns
+        for value in problem.quantized.either_output:
             reads = wanted[(columns.use_value == value) & columns.use_wants]
             if levels[problem.graph.values[value].producer] == problem.line.quantized and not (reads == 2).any():
                 assert value not in edits
@@ -163,5 +163,5 @@ def test_edits_that_are_wrong_are_found() -> None:
 
 def _is_read_so(problem: Problem, levels: list[int], value: int) -> bool:
     columns = problem.graph.columns
-    at_level = np.asarray(problem.wanted_at(levels)) == problem.line.quantized
+    at_level = np.asarray(problem.needed_levels(levels)) == problem.line.quantized
     return bool((at_level & (columns.use_value == value) & columns.use_wants).any())

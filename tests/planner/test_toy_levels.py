@@ -279,13 +279,13 @@ def test_plan_of_the_toy_dialect_is_saved_and_read_back(line: PrecisionLine, tmp
     )
     save_plan(plan, tmp_path / "plan.json")
     loaded = load_plan(tmp_path / "plan.json")
-    assert (loaded.line, loaded.nodes, loaded.lows) == (line, nodes, line.beside)
+    assert (loaded.line, loaded.nodes, loaded.lows) == (line, nodes, line.other_dtypes)
     assert to_json(loaded) == to_json(plan)
     said = ", ".join(map(str, line.dtypes))
     with pytest.raises(InputError, match=f"^the plan has levels {said}, and a model takes f32 and one of f16, bf16"):
         check_levels(loaded)
     picture = draw(found.judged.problem, found.levels, plan)
     assert picture.levels == len(line.levels)
-    assert [share.dtype for share in picture.shares] == [*line.beside, HIGH]
+    assert [share.dtype for share in picture.shares] == [*line.other_dtypes, HIGH]
     runs = [found.runs[node.name] for node in found.graph.nodes if node.kind is Kind.OP]
-    assert [share.nodes for share in picture.shares] == [runs.count(dtype) for dtype in (*line.beside, HIGH)]
+    assert [share.nodes for share in picture.shares] == [runs.count(dtype) for dtype in (*line.other_dtypes, HIGH)]

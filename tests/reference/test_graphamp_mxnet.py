@@ -32,7 +32,7 @@ def fuzzed(case: Case) -> Problem:
     rng = random.Random(case.seed)
     problem = perturbed(case.judged().problem, rng)
     ops = [n.id for n in problem.graph.nodes if n.kind is Kind.OP and not problem.is_absent[n.id]]
-    return replace(problem, hands_on_base=frozenset(n for n in ops if rng.random() < 0.2))
+    return replace(problem, base_outputs=frozenset(n for n in ops if rng.random() < 0.2))
 
 
 def assign(strategy: str, problem: Problem) -> list[int]:
@@ -78,8 +78,8 @@ def test_upstream_infers_low_exactly_where_all_readers_do(case: Case) -> None:
     for node in free(problem, [Kind.OP, Kind.TIE], Category.INFER, Category.CLEAR):
         wants = _wants(problem, levels, node)
         if levels[node.id]:
-            assert wants and all(wants) and node.id not in problem.hands_on_base, node.name
-        elif node.id not in problem.hands_on_base and not _is_in_a_loop(problem, node):
+            assert wants and all(wants) and node.id not in problem.base_outputs, node.name
+        elif node.id not in problem.base_outputs and not _is_in_a_loop(problem, node):
             assert not (wants and all(wants)), node.name
 
 

@@ -11,7 +11,7 @@ import pytest
 from random_models import random_model
 
 import mezzo
-from mezzo.api.convert import tell_origin
+from mezzo.api.convert import describe_origin
 from mezzo.common.machine import find_machine
 from mezzo.conversion.summaries import summarise_result
 from mezzo.report.records.account import describe_conversion, with_graph
@@ -44,7 +44,7 @@ def _counts(made: mezzo.Converted, path: Path | None) -> dict[str, dict[str, int
     account: Any = describe_conversion("in", "out", made.plan, made.summary, made.measured, machine=find_machine())
     drawn = with_graph(dict(account), made.outline(), ())
     operators = {number for number, node in enumerate(drawn["graph"]["nodes"]) if node["kind"] == "op"}
-    record = () if path is None else tell_origin(path)  # of the first conversion, whatever the second one did
+    record = () if path is None else describe_origin(path)  # of the first conversion, whatever the second one did
     written = re.search(r"(\d+) operators? runs? in \S+, (\d+) do", "\n".join(record))
     counts = {
         "plan": {str(dtype): count for dtype, count in count_precisions(made.plan).items()},

@@ -200,8 +200,8 @@ def quantized_problem(seed: int, count: int, size: int = 9) -> Problem:
     quantized = Quantized(
         parameters=dict.fromkeys(range(len(graph.values)), how),
         stay_inside=frozenset(value for value, kind in kinds.items() if kind == 1),
-        hand_on_either=frozenset(value for value, kind in kinds.items() if kind == 2),
-        handed_on=frozenset(value for value, kind in kinds.items() if kind == 3),
+        either_output=frozenset(value for value, kind in kinds.items() if kind == 2),
+        passed_through=frozenset(value for value, kind in kinds.items() if kind == 3),
         dynamic={number: DynamicProduct(0, (DynamicWeight(1, how),)) for number in late},
     )
     return replace(

@@ -138,6 +138,6 @@ g (float[2,8,16] x, float[2,8,16] r, float[16] s) => (float[2,8,16] y)
 def test_operators_that_have_to_agree_are_one_unit_by_the_name_of_the_first() -> None:
     options = read_options(Request(to="fp16", target="onnxruntime-cuda", policy="aggressive"))
     judged = judge_model(open_source(onnx.parser.parse_model(_LINKED), False, None), options)[1]
-    nodes, units = judged.problem.graph.nodes, units_of(judged, *options.planning.line.beside)
+    nodes, units = judged.problem.graph.nodes, units_of(judged, *options.planning.line.other_dtypes)
     found = {unit.name: [nodes[node].name for node in unit.nodes] for unit in units}
     assert found == {"add": ["add", "norm"], "exp": ["exp"]}

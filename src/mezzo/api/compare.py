@@ -14,7 +14,7 @@ from mezzo.evaluate.model_data import open_model_data
 from mezzo.numerics.measures import Comparison
 from mezzo.numerics.metrics.user_metric import Metric
 from mezzo.numerics.verdicts import read_drop
-from mezzo.planner.choices.gains import told_gain
+from mezzo.planner.choices.gains import recorded_gain
 
 if TYPE_CHECKING:
     import onnx
@@ -95,7 +95,7 @@ def compare(
     dataset = open_model_data(first, data, labels=labels, batch_size=batch_size)
     comparison = compare_models(first, second.runnable(second.original), dataset, options, second)
     target, low = recorded_target(second)
-    gain = None if target is None or low is None else told_gain(target, low)
+    gain = None if target is None or low is None else recorded_gain(target, low)
     return replace(
         comparison, sizes_bytes=(first.size_bytes, second.size_bytes), target=target, gain=gain
     )

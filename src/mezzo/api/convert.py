@@ -11,7 +11,7 @@ from mezzo.common.message_style import option, verb
 from mezzo.common.safe_paths import check_destination
 from mezzo.contracts.frontend import Progress
 from mezzo.contracts.options.keyword_types import ConvertOptions, PlanOptions
-from mezzo.contracts.options.keywords import named_settings, request_of, tells_options
+from mezzo.contracts.options.keywords import documents_options, named_settings, request_of
 from mezzo.contracts.options.request import Request
 from mezzo.contracts.plans import AddCast, Plan
 from mezzo.conversion.results import Converted, aimed, finish, open_source, read_plan_options
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mezzo.numerics.measures import Measured
 
 
-@tells_options
+@documents_options
 def convert(
     src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model",
     dst: str | os.PathLike[str] | None = None,
@@ -183,7 +183,7 @@ def _convert(
     )
 
 
-@tells_options
+@documents_options
 def plan(
     src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model",
     *,
@@ -241,7 +241,7 @@ def show(
     return open_source(src, trust_external_paths, None).show()
 
 
-def tell_origin(
+def describe_origin(
     src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model",
     *,
     trust_external_paths: bool = False,

@@ -16,7 +16,7 @@ from mezzo.conversion.results import open_source, store_of
 from mezzo.formats.dtypes import DType
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
-from mezzo.planner.options import asked_formats, chosen_target
+from mezzo.planner.options import chosen_target, requested_formats
 from mezzo.report.records.fused_units import Extracted, FusedUnit, NamedNode, Split
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def find_unit(src: str | os.PathLike[str], node: str, options: PlanOptions) -> F
     Errors are those of `partition`.
     """
     request = planning_request_of(options)
-    chosen = chosen_target(asked_formats(request), request.target)
+    chosen = chosen_target(requested_formats(request), request.target)
     split = partition(src, target=chosen, trust_external_paths=request.trust_external_paths)
     return split.unit_of.get(node)
 

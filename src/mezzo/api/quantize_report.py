@@ -12,7 +12,7 @@ from mezzo.contracts.calibrator import NO_CALIBRATOR
 from mezzo.contracts.frontend import Progress, lab_of
 from mezzo.contracts.lab import EMULATED
 from mezzo.contracts.options.keyword_types import PlanOptions
-from mezzo.contracts.options.keywords import tells_options
+from mezzo.contracts.options.keywords import documents_options
 from mezzo.conversion.fusing import fuse
 from mezzo.conversion.results import finish, open_source, read_plan_options
 from mezzo.evaluate.data_session import DataSession, begin, naming_data, open_session, resume_files
@@ -31,9 +31,9 @@ from mezzo.quantize.calibration import (
     Watched,
     check_method,
     choose_parameters,
+    describe_cut,
     hold_out_for_scales,
     suits,
-    tell_cut,
     watch,
     with_parameters,
 )
@@ -57,7 +57,7 @@ _CUT = "the time limit came while corrections were tried: those that need data b
 _AT_RUN_TIME = "ranges are found as the model runs"
 
 
-@tells_options
+@documents_options
 def quantize_report(
     src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model",
     data: "Data",
@@ -175,7 +175,7 @@ def quantize_report(
         is_unseen=parts.held_out is not None, scores=tuple(references.items()),
         size_bytes=model.size_bytes,
         collecting_s=collecting_s, rows=tuple(rows),
-        notes=(part_note, *time_notes, *tell_cut(observations), *metric_notes,
+        notes=(part_note, *time_notes, *describe_cut(observations), *metric_notes,
                *_spell_notes(notes_by_text, len(rows)), *_tell_untried(untried)),
     )  # fmt: skip
 

@@ -73,7 +73,7 @@ def sensitivity(
     model = open_source(src, trust, progress)
     session = open_session(model, data, labels=labels, batch_size=batch_size, files=files)
     dataset = session.data
-    if len(chosen.planning.line.beside) > 1:
+    if len(chosen.planning.line.other_dtypes) > 1:
         raise InputError(
             f"{option('to')} is {dict(chosen.settings)['to']!r}, and what running low costs is told"
             " of one format at a time; name one of them"

@@ -114,7 +114,7 @@ def makes_low(split: Split, is_low: Sequence[bool], value: int) -> bool:
         or producer.signature.outputs[producer.outputs.index(value)] is not Role.GROUP
     ):
         return bool(split.holds_low[value])
-    return is_low[producer.id] and producer.id not in split.hands_on_high
+    return is_low[producer.id] and producer.id not in split.high_outputs
 
 
 def readers(split: Split, node: Node) -> Iterator[tuple[Node, Role]]:

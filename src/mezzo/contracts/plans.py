@@ -201,7 +201,7 @@ class Plan(Displayed):
     @property
     def lows(self) -> tuple[DType, ...]:
         """Output dtypes of the non-base levels, in order."""
-        return self.line.beside
+        return self.line.other_dtypes
 
     @property
     def low(self) -> DType:

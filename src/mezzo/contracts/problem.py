@@ -87,7 +87,7 @@ class Split(_Chosen):
     categories: tuple[Category | None, ...]
     linked: tuple[int, ...]
     holds_low: "Bools"  # by value: whether its dtype today is beyond the threshold
-    hands_on_high: frozenset[int]  # nodes whose result is high though they run low
+    high_outputs: frozenset[int]  # nodes whose result is high though they run low
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +99,7 @@ class Problem:
     only. `links`: (threshold, node, node) that must be on one side of the threshold, in addition to
     nodes that share a value that cannot be cast. `caps`: lowest and highest level, inclusive, that
     a use may read, whatever its node runs at. `quantized`: data of the quantized level, if there is
-    one. `in_blocks`: storage of weights in low-bit integers, by value id. `hands_on_base`: nodes at
+    one. `in_blocks`: storage of weights in low-bit integers, by value id. `base_outputs`: nodes at
     other levels whose outputs are cast to the base; users at the same level may skip that cast.
     `measured` replaces the gains and cast costs derived from categories, worths and `prices`.
     `kernels`: the target's fused kernels; None if unknown.
@@ -110,7 +110,7 @@ class Problem:
     sides: tuple[LevelChoices, ...]
     costs_of: tuple[Cost | None, ...]
     prices: Costs
-    hands_on_base: frozenset[int] = frozenset()
+    base_outputs: frozenset[int] = frozenset()
     links: tuple[tuple[int, int, int], ...] = ()
     caps: Mapping[Use, tuple[int, int]] = field(default_factory=dict)
     measured: MeasuredCosts | None = None
@@ -155,15 +155,15 @@ class Problem:
         return levels
 
     @cached_property
-    def held(self) -> "Ints":
+    def current_levels(self) -> "Ints":
         """Level of each value's dtype today; the base for dtypes of no level."""
         return self.graph.columns.levels_held(self.line)
 
-    def made_at(self, levels: Sequence[int]) -> "Ints":
+    def produced_levels(self, levels: Sequence[int]) -> "Ints":
         """Level at which each value is produced, given each node's level."""
         import numpy as np
 
-        produced = self.graph.columns.made_at(self.line, levels)
+        produced = self.graph.columns.produced_levels(self.line, levels)
         return (
             produced
             if self.quantized is None
@@ -179,11 +179,11 @@ class Problem:
         is_inside[[] if self.quantized is None else sorted(self.quantized.stay_inside)] = True
         return is_inside
 
-    def wanted_at(self, levels: Sequence[int]) -> "Ints":
+    def needed_levels(self, levels: Sequence[int]) -> "Ints":
         """Level that each use needs, clamped to its cap."""
         import numpy as np
 
-        needed = self.graph.columns.wanted_at(self.line, levels)
+        needed = self.graph.columns.needed_levels(self.line, levels)
         return np.clip(needed, *self.bounds) if self.caps else needed
 
     @cached_property
@@ -422,8 +422,10 @@ class Problem:
             choices=tuple([members[code] for code in codes.tolist()]),
             categories=categories,
             linked=self.linked[threshold],
-            holds_low=self.held > threshold if is_up else self.held <= threshold,
-            hands_on_high=self.hands_on_base,
+            holds_low=self.current_levels > threshold
+            if is_up
+            else self.current_levels <= threshold,
+            high_outputs=self.base_outputs,
         )
 
 

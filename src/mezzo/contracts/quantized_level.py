@@ -34,17 +34,17 @@ class Quantized:
     constant for one use, a bias that is added to sums with their own scale.
 
     `stay_inside`: values inside a kernel, or output as floats only: nothing is quantized there.
-    `hand_on_either`: values that their kernel can output as floats or integers: quantized only if
-    some use reads them so. `handed_on`: outputs of kernels that only move data: their quantized
-    form is that of the operand. `dynamic`: matmuls and LSTMs, by node id, with dynamic
+    `either_output`: values that their kernel can output as floats or integers: quantized only if
+    some use reads them so. `passed_through`: outputs of kernels that only move data: their
+    quantized form is that of the operand. `dynamic`: matmuls and LSTMs, by node id, with dynamic
     quantization; their inputs are floats, except for weights.
     """
 
     parameters: Mapping[int, Quantization] = field(default_factory=dict)
     offsets: Mapping[Use, Quantization] = field(default_factory=dict)
     stay_inside: frozenset[int] = frozenset()
-    hand_on_either: frozenset[int] = frozenset()
-    handed_on: frozenset[int] = frozenset()
+    either_output: frozenset[int] = frozenset()
+    passed_through: frozenset[int] = frozenset()
     dynamic: Mapping[int, DynamicProduct] = field(default_factory=dict)
 
 

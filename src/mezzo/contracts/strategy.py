@@ -38,7 +38,7 @@ def conversions(problem: Problem, levels: Sequence[int]) -> "list[tuple[int, int
     """
     import numpy as np
 
-    columns, produced = problem.graph.columns, problem.made_at(levels)
+    columns, produced = problem.graph.columns, problem.produced_levels(levels)
     conversions = []
     for threshold, differs in _differing(problem, levels):
         for value in np.unique(columns.use_value[differs]).tolist():
@@ -52,8 +52,8 @@ def conversions(problem: Problem, levels: Sequence[int]) -> "list[tuple[int, int
 def _differing(problem: Problem, levels: Sequence[int]) -> "Iterator[tuple[int, Bools]]":
     """By threshold: the uses on the other side of it than their value's producer."""
     produced, needed = (
-        problem.made_at(levels)[problem.graph.columns.use_value],
-        problem.wanted_at(levels),
+        problem.produced_levels(levels)[problem.graph.columns.use_value],
+        problem.needed_levels(levels),
     )
     for threshold in problem.line.thresholds:
         yield threshold, problem.is_convertible & ((produced > threshold) != (needed > threshold))

@@ -36,7 +36,9 @@ def barred_by_schema(
     reading: Reading, judged: Judged, planning: PlanningOptions
 ) -> dict[DType, list[int]]:
     """Nodes that only the schema of this version keeps out of a low format, by format."""
-    return {low: _barred(judged, planning, reading.dialect, low) for low in planning.line.beside}
+    return {
+        low: _barred(judged, planning, reading.dialect, low) for low in planning.line.other_dtypes
+    }
 
 
 def _barred(judged: Judged, planning: PlanningOptions, dialect: str, low: DType) -> list[int]:

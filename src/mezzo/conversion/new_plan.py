@@ -79,7 +79,7 @@ def _apart(graph: Graph, line: PrecisionLine) -> tuple[tuple[DType, int], ...]:
 
 def _gain_of(planning: PlanningOptions) -> Gain | None:
     """The target's expected speed-up of the narrowest low format for which it lists one."""
-    gains = map(planning.target.gain, reversed(planning.line.beside))
+    gains = map(planning.target.gain, reversed(planning.line.other_dtypes))
     return next((gain for gain in gains if gain is not None), None)
 
 
@@ -122,7 +122,7 @@ def _notes(judged: Judged, options: Options, levels: Sequence[int]) -> tuple[str
     notes = [*graph.notes, *judged.notes]
     if any(levels[n.id] != line.base for n in graph.nodes if n.kind is Kind.OP):
         notes += dict.fromkeys(
-            note for low in line.beside for note in planning.target.notes_for(low)
+            note for low in line.other_dtypes for note in planning.target.notes_for(low)
         )
     else:
         is_planned = any(n.kind is Kind.OP and n.signature.dtype is not None for n in graph.nodes)

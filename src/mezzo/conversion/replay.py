@@ -16,7 +16,7 @@ from mezzo.conversion.recall import spell_replay
 from mezzo.formats.precision_line import float_of, uniform
 from mezzo.ir.nodes import Kind
 from mezzo.planner.check import check, check_nodes
-from mezzo.planner.choices.gains import told_gain
+from mezzo.planner.choices.gains import recorded_gain
 from mezzo.planner.lower import lower
 from mezzo.planner.options import Options, check_levels
 from mezzo.planner.planner import judge
@@ -84,7 +84,7 @@ def replay(model: Model, options: Options, given: Plan) -> Decided:
 
 
 def _gain_of(plan: Plan) -> Gain | None:
-    return plan.gain or told_gain(dict(plan.settings).get("target", ""), plan.lows[-1])
+    return plan.gain or recorded_gain(dict(plan.settings).get("target", ""), plan.lows[-1])
 
 
 def read_for(model: Model, given: Plan) -> Reading:
@@ -138,7 +138,7 @@ def _levels_of(plan: Plan, problem: Problem) -> tuple[list[int], Problem]:
                 else choice
             )
 
-    return levels, replace(problem.rechosen(open_up), hands_on_base=frozenset(base_outputs))
+    return levels, replace(problem.rechosen(open_up), base_outputs=frozenset(base_outputs))
 
 
 def _check_precision(entry: PlannedNode, plan: Plan) -> None:

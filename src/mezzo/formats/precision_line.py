@@ -54,7 +54,7 @@ class PrecisionLine:
         return (*range(self.base + 1, len(self.levels)), *reversed(range(self.base)))
 
     @cached_property
-    def beside(self) -> tuple[DType, ...]:
+    def other_dtypes(self) -> tuple[DType, ...]:
         """The output dtypes of the levels except the base, in level order."""
         return tuple(dtype for dtype in self.dtypes if dtype is not self.base_dtype)
 
@@ -105,8 +105,8 @@ class PrecisionLine:
 
 def float_of(line: PrecisionLine) -> DType:
     """The low-precision float of a line; without one, the quantized format."""
-    floats = [dtype for dtype in line.beside if dtype not in QUANTIZED]
-    return floats[0] if floats else line.beside[0]
+    floats = [dtype for dtype in line.other_dtypes if dtype not in QUANTIZED]
+    return floats[0] if floats else line.other_dtypes[0]
 
 
 def line_of(base: DType, *others: DType) -> PrecisionLine:

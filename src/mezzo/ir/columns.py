@@ -83,14 +83,14 @@ class Columns:
         levels: Ints = by_code[self.value_dtype]
         return levels
 
-    def made_at(self, line: "PrecisionLine", levels: Sequence[int]) -> Ints:
+    def produced_levels(self, line: "PrecisionLine", levels: Sequence[int]) -> Ints:
         """The level at which each value is produced, given the level of each node."""
         level_of_node = np.asarray(levels, np.int64)
         return np.where(
             self.value_role == GROUP, level_of_node[self.value_producer], self.levels_held(line)
         )
 
-    def wanted_at(self, line: "PrecisionLine", levels: Sequence[int]) -> Ints:
+    def needed_levels(self, line: "PrecisionLine", levels: Sequence[int]) -> Ints:
         """The level that each use needs, by the nodes' levels; undefined for role ANY."""
         level_of_node = np.asarray(levels, np.int64)
         unchanged = np.where(self.use_widened, line.base, self.levels_held(line)[self.use_value])

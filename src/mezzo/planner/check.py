@@ -123,27 +123,27 @@ class _Native:
             dtype: problem.line.base if level is None else level
             for dtype, level in level_of.items()
         }
-        self.levels = problem.held.copy()
+        self.levels = problem.current_levels.copy()
         self.levels[[*self.changed]] = [by_dtype[dtype] for dtype in self.changed.values()]
         self.is_both = np.zeros(len(self.levels), bool)
         if problem.line.quantized is not None and problem.quantized is not None:
             self.is_both[[edit.value for edit in quantized if edit.takes_over]] = True
             has_either = np.zeros(len(self.levels), bool)
-            has_either[sorted(problem.quantized.hand_on_either)] = True
+            has_either[sorted(problem.quantized.either_output)] = True
             has_either &= (
-                (problem.made_at(levels) == problem.line.quantized)
+                (problem.produced_levels(levels) == problem.line.quantized)
                 & ~self.is_both
                 & problem.is_planned
             )
-            columns, wants = problem.graph.columns, problem.wanted_at(levels)
+            columns, wants = problem.graph.columns, problem.needed_levels(levels)
             has_either[columns.use_value[(wants == problem.line.quantized) & columns.use_wants]] = (
                 False
             )
             passes_through = np.zeros(len(self.levels), bool)
-            passes_through[sorted(problem.quantized.handed_on)] = True
+            passes_through[sorted(problem.quantized.passed_through)] = True
             self.is_both |= has_either | (
                 passes_through
-                & (problem.made_at(levels) == problem.line.quantized)
+                & (problem.produced_levels(levels) == problem.line.quantized)
                 & problem.is_planned
             )
             self.levels[self.is_both] = problem.line.quantized
@@ -155,7 +155,7 @@ class _Native:
 def _check_makers(problem: Problem, levels: Sequence[int], native: "_Native") -> list[str]:
     """Check that every value has its producer's dtype; only a source may have any."""
     graph, columns, violations = problem.graph, problem.graph.columns, []
-    makes = problem.made_at(levels)
+    makes = problem.produced_levels(levels)
     for number in np.flatnonzero(problem.is_planned & (makes != native.levels)).tolist():
         name, producer = graph.values[number].name, graph.nodes[columns.value_producer[number]].name
         want = problem.line.dtypes[makes[number]]
@@ -361,7 +361,7 @@ def _check_operands(
     planned = columns.holds(*line.dtypes)
     # A model's own Cast accepts any operand dtype.
     is_cast = columns.is_kind(Kind.CAST)[columns.use_node]
-    expected = problem.wanted_at(levels)
+    expected = problem.needed_levels(levels)
     is_met = (actual == expected) | (
         native.is_both[columns.use_value] & (actual == line.quantized) & (expected == line.base)
     )

@@ -86,15 +86,15 @@ class _Lowering:
     def _changing(self) -> Iterator[tuple[int, DType | None]]:
         """Values to lower, last first, with their new dtype where a Retype is enough."""
         columns, line = self.graph.columns, self.line
-        current, is_planned = self.problem.held, columns.holds(*line.dtypes)
+        current, is_planned = self.problem.current_levels, columns.holds(*line.dtypes)
         is_source = columns.is_kind(Kind.SOURCE)[columns.value_producer]
         # Uses that accept any dtype get a source as stored: it has no precision to follow.
-        needed = self.problem.wanted_at(self.levels)
+        needed = self.problem.needed_levels(self.levels)
         has_preference = (columns.use_role != ANY) | is_source[columns.use_value]
         is_needed = np.zeros((len(line.levels), len(current)), bool)  # by level and value
         is_needed[needed[has_preference], columns.use_value[has_preference]] = True
         stored = np.where(is_needed.sum(axis=0) == 1, is_needed.argmax(axis=0), current)
-        produced = np.where(is_source, stored, self.problem.made_at(self.levels))
+        produced = np.where(is_source, stored, self.problem.produced_levels(self.levels))
         is_cast = columns.is_kind(Kind.CAST)
         differs = has_preference & (needed != produced[columns.use_value])
         needs_casts = is_cast[columns.value_producer]
@@ -104,7 +104,7 @@ class _Lowering:
         if line.quantized is not None:
             needs_casts |= produced == line.quantized
         needs_casts[[*self.problem.in_blocks]] = True
-        for number in self.problem.hands_on_base:
+        for number in self.problem.base_outputs:
             needs_casts[
                 [value for value in self.graph.nodes[number].outputs if value is not None]
             ] = True
@@ -214,8 +214,8 @@ class _Lowering:
             typed_use._replace(dtype=base) if typed_use.dtype is quantized else typed_use
             for typed_use in typed_uses
         ]
-        if number in parameters.handed_on or (
-            not quantized_uses and number in parameters.hand_on_either
+        if number in parameters.passed_through or (
+            not quantized_uses and number in parameters.either_output
         ):
             return float_uses, []  # no use reads it quantized, so it may have no parameters
         return float_uses, [Quantize(number, parameters.parameters[number], takes_over=True)]
@@ -247,7 +247,7 @@ class _Lowering:
         is_converted = self.levels[producer.id] != self.line.base and self._is_in_group(
             producer, number
         )
-        hands_on_base = is_converted and producer.id in self.problem.hands_on_base
+        base_outputs = is_converted and producer.id in self.problem.base_outputs
         typed_uses = []
         for use in graph.uses[number]:
             node = graph.nodes[use.node]
@@ -258,7 +258,7 @@ class _Lowering:
             role = node.signature.inputs[use.operand]
             must_rewire = use in graph.aliased
             if role is Role.ANY and producer.kind is not Kind.SOURCE:
-                typed_uses.append(_TypedUse(use, base if hands_on_base else None, must_rewire))
+                typed_uses.append(_TypedUse(use, base if base_outputs else None, must_rewire))
             elif role is Role.GROUP:
                 typed_uses.append(
                     _TypedUse(

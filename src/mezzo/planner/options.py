@@ -127,7 +127,7 @@ def chosen_target(to: str, target: TargetLike) -> Target:
     )
 
 
-def asked_formats(request: Request) -> str:
+def requested_formats(request: Request) -> str:
     """The formats requested, or the fastest for the target on this machine, as an option value:
     "bf16", "int8,bf16".
 
@@ -136,9 +136,11 @@ def asked_formats(request: Request) -> str:
     return _read_formats(request)[0]
 
 
-def asked_float(request: Request) -> str | None:
+def requested_float(request: Request) -> str | None:
     """The float format requested, alone or with a quantized one; None if there is none."""
-    return next((word for word in read_formats(asked_formats(request)) if word in LOW_DTYPES), None)
+    return next(
+        (word for word in read_formats(requested_formats(request)) if word in LOW_DTYPES), None
+    )
 
 
 def _read_formats(request: Request) -> tuple[str, str | None]:

@@ -15,7 +15,7 @@ from mezzo.analysis.structure.saturating import saturated
 from mezzo.common.errors import InputError
 from mezzo.common.message_style import option
 from mezzo.common.name_matching import aside, ask_for
-from mezzo.contracts.options.option import asked_so
+from mezzo.contracts.options.option import because_requested
 from mezzo.contracts.problem import Choice, LevelChoices, Problem
 from mezzo.formats.dtypes import FORMATS, QUANTIZED, DType
 from mezzo.ir.graph import Graph
@@ -142,7 +142,7 @@ def judge(graph: Graph, planning: PlanningOptions) -> Judged:
     check_assumed(graph, planning.assumed)
     check_interface(graph, planning)
     split = None
-    if planning.target.fused_formats.intersection(line.beside):
+    if planning.target.fused_formats.intersection(line.other_dtypes):
         from mezzo.planner.choices.kernels import split_for, with_units
 
         split = split_for(graph, rows, planning.target, line)
@@ -152,7 +152,7 @@ def judge(graph: Graph, planning: PlanningOptions) -> Judged:
         if dtype is not line.base_dtype
     ]
     costs: tuple[Cost | None, ...] = tuple(None if row is None else row.cost for row in rows)
-    hands_on_base = frozenset(
+    base_outputs = frozenset(
         number
         for side in judgements
         if planning.policy.may_hand_on_high
@@ -167,7 +167,7 @@ def judge(graph: Graph, planning: PlanningOptions) -> Judged:
         sides=sides if quantizing is None else quantizing.as_worthy(sides, line),
         costs_of=costs,
         prices=planning.target.costs,
-        hands_on_base=hands_on_base,
+        base_outputs=base_outputs,
         measured=planning.measured,
         links=tuple(
             (threshold, *pair)
@@ -347,7 +347,7 @@ def _apply_patterns(
             raise InputError(spell_unmatched_pattern(graph, rule, pattern))
         worth = 4 * GRANTED if category is Category.ALLOW else 0
         for node in nodes:
-            because = asked_so(rule, pattern)
+            because = because_requested(rule, pattern)
             verdicts[node.id] = NodeVerdict(
                 category=category, rule=rule, because=because, cause=None, worth=worth
             )

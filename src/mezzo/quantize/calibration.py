@@ -124,7 +124,7 @@ def choose_parameters(
     parameters = _of_values(shared, needs, dtype)
     parameters |= _of_weights(model, watched.reading, needs)
     add_offsets(model, watched.reading, units, parameters)
-    notes = (*tell_cut(watched), *_tell_strangers(watched.collector))
+    notes = (*describe_cut(watched), *_tell_strangers(watched.collector))
     new_notes = (note for note in notes if note not in options.notes)
     notes = (*options.notes, *new_notes)
     planning = replace(
@@ -133,7 +133,7 @@ def choose_parameters(
     return replace(options, planning=planning, notes=notes)
 
 
-def tell_cut(watched: Watched) -> list[str]:
+def describe_cut(watched: Watched) -> list[str]:
     """A note if a time limit ended the calibration early."""
     done, every = watched.data.batches, watched.batches
     if done == every:

@@ -269,7 +269,7 @@ def _requested_types(
         group = split.linked[node.id]
         if split.choices[node.id] is not Choice.FREE or given[group] is not None:
             continue
-        if node.id in split.hands_on_high:
+        if node.id in split.high_outputs:
             high.add(group)
         for reader, role in readers(split, node):
             other = split.linked[reader.id]

@@ -188,9 +188,9 @@ def _bonds_of_ties(split: Split, is_kept: "Bools") -> "Bonds":
     )
     from_source = counts & columns.is_kind(Kind.SOURCE)[writers]
     counts &= ~from_source
-    hands_on_high = np.isin(writers, list(split.hands_on_high))
-    decides = (columns.value_role[values] == GROUP) & ~hands_on_high
-    is_kept[ties[counts & ~decides & (hands_on_high | ~split.holds_low[values])]] = True
+    high_outputs = np.isin(writers, list(split.high_outputs))
+    decides = (columns.value_role[values] == GROUP) & ~high_outputs
+    is_kept[ties[counts & ~decides & (high_outputs | ~split.holds_low[values])]] = True
     bound = counts & decides
     joined = bound & ~leads_in[ties]
     return [

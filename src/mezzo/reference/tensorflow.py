@@ -266,7 +266,7 @@ def _board(split: Split) -> _Board:
     is_clear = has[Category.CLEAR] & ~(is_deny | is_allow | is_infer)
     makers, readers = columns.value_producer[columns.use_value], columns.use_node
     joins = (columns.value_role[columns.use_value] == GROUP) & (columns.use_role == GROUP)
-    hands_on_high = np.isin(makers, list(split.hands_on_high))
+    high_outputs = np.isin(makers, list(split.high_outputs))
 
     def edges(counts: "Bools") -> _Edges:
         kept = joins & counts
@@ -274,7 +274,7 @@ def _board(split: Split) -> _Board:
 
     return _Board(
         edges=edges(is_painted[makers] & is_painted[readers]),
-        low_edges=edges(is_passed[makers] & is_passed[readers] & ~hands_on_high),
+        low_edges=edges(is_passed[makers] & is_passed[readers] & ~high_outputs),
         is_allow=is_allow, is_infer=is_infer, is_clear=is_clear, is_deny=is_deny,
     )  # fmt: skip
 

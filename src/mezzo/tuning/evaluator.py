@@ -67,7 +67,7 @@ class Evaluator:
         self.model, self.options = model, options
         reading, self.judged = judge_model(model, options)
         self.version = reading.version
-        self.lows = options.planning.line.beside
+        self.lows = options.planning.line.other_dtypes
         sums_high = {
             n
             for side in self.judged.sides

@@ -83,10 +83,12 @@ def _around(
     while pending:
         for use in graph.uses[pending.pop()]:
             reader = graph.nodes[use.node]
-            handed_on = reader.outputs[0] if view.is_identity(reader) and use.operand == 0 else None
-            if handed_on is not None:
+            passed_through = (
+                reader.outputs[0] if view.is_identity(reader) and use.operand == 0 else None
+            )
+            if passed_through is not None:
                 makers.append(reader.id)
-                pending.append(handed_on)
+                pending.append(passed_through)
             elif reader.id not in inside and reader.kind is not Kind.CAST:
                 role = reader.signature.inputs[use.operand]
                 is_read_high |= role is Role.FIXED
@@ -115,7 +117,7 @@ def with_joins(problem: Problem, joins: Sequence[Join]) -> Problem:
 def _with_joins_at(problem: Problem, joins: Sequence[Join], threshold: int, beyond: int) -> Problem:
     agreeing, links, sent = _Agreeing(problem, threshold, beyond), list[_Link](), set[int]()
     for join in joins:
-        for groups in _groups(join, agreeing, problem.hands_on_base):
+        for groups in _groups(join, agreeing, problem.base_outputs):
             group = next((group for group in groups if agreeing.join(group)), ())
             if agreeing.is_sent(group):
                 sent.update(group)
@@ -182,7 +184,7 @@ class _Agreeing:
 
 
 def _groups(
-    join: Join, agreeing: _Agreeing, hands_on_base: frozenset[int]
+    join: Join, agreeing: _Agreeing, base_outputs: frozenset[int]
 ) -> Iterator[tuple[tuple[int, ...], ...]]:
     """Tuples of alternative groups; of each tuple the first feasible group is joined."""
     inside = (*join.core, *join.tail)
@@ -197,7 +199,7 @@ def _groups(
         yield (inside,)
     elif (
         join.is_read_high
-        or hands_on_base.intersection(join.makers)
+        or base_outputs.intersection(join.makers)
         or agreeing.is_bound((*join.makers, *join.readers, *join.tail))
     ):
         yield all_nodes, inside

@@ -106,11 +106,13 @@ class FusionView(GraphView):
         while pending:
             for use in self.graph.uses[pending.pop()]:
                 node = self.graph.nodes[use.node]
-                handed_on = node.outputs[0] if self.is_identity(node) and use.operand == 0 else None
-                if handed_on is None:
+                passed_through = (
+                    node.outputs[0] if self.is_identity(node) and use.operand == 0 else None
+                )
+                if passed_through is None:
                     readers.append((node, use.operand))
                 else:
-                    pending.append(handed_on)
+                    pending.append(passed_through)
         return tuple(readers)
 
     def sole_reader(self, node: Node) -> Node | None:

@@ -31,11 +31,11 @@ from mezzo.common.safe_paths import check_destination
 from mezzo.common.unsupported_files import describe_folder
 from mezzo.contracts.frontend import Model, Progress
 from mezzo.contracts.options.keyword_types import ConvertOptions
-from mezzo.contracts.options.keywords import request_of, tells_options
+from mezzo.contracts.options.keywords import documents_options, request_of
 from mezzo.contracts.options.request import Request, choose_one
 from mezzo.conversion.results import Converted, open_source, store_of
 from mezzo.conversion.summaries import summarise_folder
-from mezzo.planner.options import asked_formats, read_options
+from mezzo.planner.options import read_options, requested_formats
 from mezzo.report.notebook.fragments import fragment
 from mezzo.report.notebook.notebook import lines_of
 from mezzo.report.records.headline import Headline
@@ -87,7 +87,7 @@ class ConvertedFolder:
         return summarise_folder(os.fspath(self.source), os.fspath(self.path), self)
 
 
-@tells_options
+@documents_options
 def convert_folder(
     src: str | os.PathLike[str],
     dst: str | os.PathLike[str] | None = None,
@@ -126,7 +126,7 @@ def convert_folder(
         ContractError: a result would break a promise.
     """
     request = request_of(options)
-    to = asked_formats(request)
+    to = requested_formats(request)
     placing = None
     if layout is not None:
         placing = Placing(choose_one("layout", layout, [choice.value for choice in Placing]))

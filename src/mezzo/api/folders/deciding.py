@@ -17,7 +17,7 @@ from mezzo.conversion.recall import recall
 from mezzo.formats.dtypes import HIGH, LOW_DTYPES
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
-from mezzo.planner.options import asked_float, check_parameters, read_options
+from mezzo.planner.options import check_parameters, read_options, requested_float
 from mezzo.planner.planner import matcher
 from mezzo.planner.verdicts.rules import nodes_in
 
@@ -34,7 +34,7 @@ def fit_requests(names: Sequence[str], request: Request, open_named: Open) -> Re
         InputError: an option has no such value, or a pattern or name matches in no model.
     """
     fitted = _fit_patterns(names, request, open_named)
-    low = asked_float(request)
+    low = requested_float(request)
     # Ports are never quantized.
     if request.io == "keep" or (low is None and isinstance(request.io, str)):
         return fitted

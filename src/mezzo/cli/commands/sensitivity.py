@@ -59,7 +59,7 @@ def sensitivity(
     from mezzo.api.sensitivity import sensitivity as find
     from mezzo.common.machine import find_machine
     from mezzo.contracts.options.keywords import planning_request_of
-    from mezzo.planner.options import asked_formats
+    from mezzo.planner.options import requested_formats
     from mezzo.report.records.account import describe_sensitivity
     from mezzo.report.text.measured.sensitivity import report_sensitivity
 
@@ -70,7 +70,7 @@ def sensitivity(
         )  # fmt: skip
     settings = data_options.spell_settings(
         data=data, batch=batch, runs=runs, accumulate=accumulate, tile=tile,
-        to=asked_formats(planning_request_of(chosen)), policy=chosen["policy"],
+        to=requested_formats(planning_request_of(chosen)), policy=chosen["policy"],
     )  # fmt: skip
     name = os.fspath(model)
     print_result(

@@ -35,7 +35,7 @@ def show(
     from mezzo.report.layout.listing import colour
 
     text = pipeline.show(model, trust_external_paths=trust_external_paths)
-    origin = pipeline.tell_origin(model, trust_external_paths=trust_external_paths)
+    origin = pipeline.describe_origin(model, trust_external_paths=trust_external_paths)
     text = "\n".join([*(f"# {clean(line)}" for line in origin), text])
     if regex is not None:
         lines = [line for line in text.splitlines() if regex.search(line)]

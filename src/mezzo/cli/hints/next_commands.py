@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 
 from mezzo.cli.hints.suggestions import CommandContext, node_words, result_of, spell_command
 from mezzo.cli.options.options import CommandOptions
-from mezzo.contracts.options.option import NAMING_NODES, Form, about, asked_so, spell_option
+from mezzo.contracts.options.option import (
+    NAMING_NODES,
+    Form,
+    about,
+    because_requested,
+    spell_option,
+)
 from mezzo.contracts.options.request import Request
 from mezzo.contracts.plans import Plan, PlannedNode
 from mezzo.formats.dtypes import DType
@@ -97,7 +103,9 @@ def _dropped(options: CommandOptions, option: str, because: str) -> CommandOptio
         return options
     is_paired, rule = about(option_field).form is Form.PATH_DTYPES, option.removeprefix("--")
     remaining = tuple(
-        p for p in patterns if asked_so(rule, p.rpartition("=")[0] if is_paired else p) != because
+        p
+        for p in patterns
+        if because_requested(rule, p.rpartition("=")[0] if is_paired else p) != because
     )
     return options.with_words(option_field.name, remaining)
 

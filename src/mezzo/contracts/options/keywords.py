@@ -59,7 +59,7 @@ def planning_request_of(given: Mapping[str, object]) -> Request:
     return request_of(given)
 
 
-def tells_options(verb: _Verb) -> _Verb:
+def documents_options(verb: _Verb) -> _Verb:
     """Decorator for a verb with `**options`: adds each option to the signature, with its default,
     and to the docstring if missing there.
     """

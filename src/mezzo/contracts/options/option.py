@@ -92,6 +92,6 @@ def spell_option(name: str, form: Form, default: object = None) -> str:
     return f"--no-{word}" if form is Form.FLAG and default is True else f"--{word}"
 
 
-def asked_so(rule: str, pattern: str) -> str:
+def because_requested(rule: str, pattern: str) -> str:
     """The reason text for a precision that the user requested; `rule` is the option's name."""
     return f"the user asked so with --{rule} {pattern!r}"

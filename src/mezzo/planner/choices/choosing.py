@@ -10,7 +10,7 @@ from mezzo.common.errors import InputError
 from mezzo.common.message_style import listing, setting
 from mezzo.common.message_style import option as called
 from mezzo.common.name_matching import aside, did_you_mean
-from mezzo.contracts.options.option import asked_so
+from mezzo.contracts.options.option import because_requested
 from mezzo.contracts.problem import Choice, Problem
 from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import HIGH, DType
@@ -42,7 +42,7 @@ def fix_regions(
         members = nodes_in(graph, pattern)
         if not members:
             raise InputError(spell_unmatched_region(graph, option.replace("-", "_"), pattern))
-        because = asked_so(option, pattern)
+        because = because_requested(option, pattern)
         for number in members:
             if choices[number] not in (Choice.FREE, Choice.HIGH):
                 continue

@@ -49,7 +49,7 @@ def find_better(gain: Gain | None, machine: Machine) -> tuple[str, str] | None:
     )
 
 
-def told_gain(target: str, low: DType) -> Gain | None:
+def recorded_gain(target: str, low: DType) -> Gain | None:
     """Performance row of a format, by the target's name; None if the target is unknown."""
     try:
         return find_target(target).gain(low)

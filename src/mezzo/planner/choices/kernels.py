@@ -20,7 +20,7 @@ def split_for(
     graph: Graph, rows: Sequence[OpFacts | None], target: Target, line: PrecisionLine
 ) -> Partition | None:
     """Partition a graph into fusion units; None if no unit concerns a level of the line."""
-    if not target.fused_formats.intersection(line.beside):
+    if not target.fused_formats.intersection(line.other_dtypes):
         return None
     view, kernels = FusionView(graph, tuple(rows)), kernels_of(target)
     joins = [join for kernel in kernels if kernel.joins is not None for join in kernel.joins(view)]

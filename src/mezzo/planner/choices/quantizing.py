@@ -79,7 +79,7 @@ class QuantizedUnits:
         """
         graph, line = problem.graph, problem.line
         caps, links = dict(problem.caps), list(problem.links)
-        inside, either, handed_on = set[int](), set[int](), set[int]()
+        inside, either, passed_through = set[int](), set[int](), set[int]()
         for unit in self.units:
             quantized_uses = (
                 set()
@@ -109,15 +109,15 @@ class QuantizedUnits:
                 case OutputMode.EITHER:
                     either.add(unit.result)
                 case OutputMode.PASSED:
-                    handed_on.update(
+                    passed_through.update(
                         value for value in graph.nodes[unit.nodes[0]].outputs if value is not None
                     )
         quantized = Quantized(
             parameters=self.parameters,
             offsets=self.offsets,
             stay_inside=frozenset(inside),
-            hand_on_either=frozenset(either),
-            handed_on=frozenset(handed_on),
+            either_output=frozenset(either),
+            passed_through=frozenset(passed_through),
             dynamic=dict(
                 _dynamic(unit, self.parameters) for unit in self.units if unit.kernel.is_dynamic
             ),
@@ -214,7 +214,7 @@ def choose_units(
     chosen = tuple(unit for unit in eligible if unit.nodes not in lacking)
     chosen = between_products(graph, view.rows, chosen) if mode == SMART and lacking else chosen
     # With a lower float level, the float copy may be stored in that format.
-    copying = _with_second_copies(graph, chosen) if len(planning.line.beside) == 1 else ()
+    copying = _with_second_copies(graph, chosen) if len(planning.line.other_dtypes) == 1 else ()
     copied = {number for unit in copying for number in unit.nodes}
     chosen = tuple(unit for unit in chosen if unit not in copying)
     for unit in chosen:
@@ -361,7 +361,7 @@ def quantized_ports(problem: Problem) -> QuantizedPorts:
     line, quantized = problem.line, problem.quantized
     if line.quantized is None or quantized is None:
         return NO_PORTS
-    unquantized = quantized.stay_inside | quantized.hand_on_either | quantized.handed_on
+    unquantized = quantized.stay_inside | quantized.either_output | quantized.passed_through
     reads: dict[Use, Quantization] = {}
     makes: dict[int, Quantization] = {}
     for number in np.flatnonzero(problem.allowed[line.quantized]).tolist():

@@ -172,7 +172,7 @@ class _Network:
 
         problem, columns = self.problem, self.problem.graph.columns
         vertex = self.vertex[threshold]
-        stored_side = np.where(problem.held > threshold, _SOURCE, _SINK)
+        stored_side = np.where(problem.current_levels > threshold, _SOURCE, _SINK)
         producer_vertex = np.where(
             columns.value_role == GROUP, vertex[columns.value_producer], stored_side
         )

@@ -40,31 +40,31 @@ from mezzo.report.text.measured.calibrations import spell_row
 from mezzo.report.text.measured.timings import spell_file
 from mezzo.report.text.training.gradient_errors import (
     TITLES,
+    describe_all,
     describe_gradient_errors,
     report_gradient_errors,
     spell_weight,
-    tell_all,
     worst_weights,
 )
 from mezzo.report.text.training.gradient_ranges import (
     RANGE_TITLES,
+    describe_about,
     describe_gradient_ranges,
+    describe_scale,
     name_of_gradient,
     report_gradient_ranges,
     spell_gradient,
-    tell_about,
     tell_ranges,
-    tell_scale,
     worst_gradients,
 )
 from mezzo.report.text.training.layer_errors import (
     ERRORS,
     describe_layer_errors,
+    describe_where,
     name_of,
     report_layer_errors,
     spell_errors,
     spell_layer,
-    tell_where,
     worst_layers,
 )
 from mezzo.report.views.picture import Picture
@@ -264,7 +264,7 @@ def _(table: Calibrations) -> Card:
 def _(errors: LayerErrors) -> Card:
     worst, layers = errors.outputs[0], worst_layers(errors)
     text = f"error {spell_error(worst.error)} from FP64, {spell_error(worst.eager)} is FP32's own"
-    where = "; ".join(tell_where(errors)) or "no layer was looked at"
+    where = "; ".join(describe_where(errors)) or "no layer was looked at"
     lines = f"LayerErrors: output {clean(worst.name)}, {text}", where, "print it for a table"
     outputs = errors.outputs[:_WORST]
     rows = [(f"output {entry.name}", "", *spell_errors(entry)) for entry in outputs]
@@ -277,10 +277,9 @@ def _(errors: LayerErrors) -> Card:
 @_card.register
 def _(errors: GradientErrors) -> Card:
     worst, weights = errors.worst, worst_weights(errors)
-    first = (
-        f"GradientErrors: {tell_all(errors)}, worst {clean(worst.name)} {spell_error(worst.error)}"
-    )
-    lines = first, "; ".join(tell_scale(errors.ranges)), "print it for a table"
+    largest_error = f"worst {clean(worst.name)} {spell_error(worst.error)}"
+    first = f"GradientErrors: {describe_all(errors)}, {largest_error}"
+    lines = first, "; ".join(describe_scale(errors.ranges)), "print it for a table"
     rows = [(entry.name, *spell_weight(entry, errors)) for entry in weights]
     largest = max(entry.error for entry in weights)
     shares = [share_of(entry.error, largest) for entry in weights]
@@ -290,7 +289,7 @@ def _(errors: GradientErrors) -> Card:
 @_card.register
 def _(ranges: GradientRanges) -> Card:
     first, *rest = tell_ranges(ranges)
-    lines = f"GradientRanges: {tell_about(ranges)}", first, *rest[:1], "print it for a table"
+    lines = f"GradientRanges: {describe_about(ranges)}", first, *rest[:1], "print it for a table"
     rows = [
         (name_of_gradient(entry), *spell_gradient(entry, ranges))
         for entry in worst_gradients(ranges)

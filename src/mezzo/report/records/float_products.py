@@ -13,7 +13,7 @@ from mezzo.tables.facts import HEAVY
 _MOST, _WIDTH = 3, 90
 
 
-def tell_float_products(plan: Plan) -> tuple[str, ...]:
+def describe_float_products(plan: Plan) -> tuple[str, ...]:
     """A sentence on matmuls and convolutions that a quantizing plan leaves in floats, if any."""
     line = plan.line
     if line.quantized is None:

@@ -96,7 +96,7 @@ def describe_headline(headline: Headline | None) -> Document | None:
     )
 
 
-def tell_sizes(before_bytes: int, after_bytes: int) -> str:
+def describe_sizes(before_bytes: int, after_bytes: int) -> str:
     """Sizes of source and result: "size 399 KB -> 209 KB (52 %)"."""
     share = f" ({100 * after_bytes / before_bytes:.0f} %)" if before_bytes else ""
     return f"size {format_size(before_bytes)} -> {format_size(after_bytes)}{share}"

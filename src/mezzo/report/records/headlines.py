@@ -10,7 +10,7 @@ from mezzo.formats.dtypes import LOW_DTYPES
 from mezzo.formats.format_words import words_of
 from mezzo.report.layout.names import clean
 from mezzo.report.layout.numbers import spell_count
-from mezzo.report.records.float_products import tell_float_products
+from mezzo.report.records.float_products import describe_float_products
 from mezzo.report.records.groups import (
     count_casts,
     count_precisions,
@@ -22,7 +22,7 @@ from mezzo.report.records.headline import (
     Headline,
     Move,
     ResultStanding,
-    tell_sizes,
+    describe_sizes,
 )
 from mezzo.report.records.next_steps import (
     Alternative,
@@ -186,7 +186,7 @@ def head_comparison(
     elif standing is ResultStanding.WRONG:
         aim = Aim(Move.TUNE, _format_words(comparison))
     run = "run natively" if comparison.run == "native" else "emulated"
-    size = (tell_sizes(*comparison.sizes_bytes),) if comparison.sizes_bytes else ()
+    size = (describe_sizes(*comparison.sizes_bytes),) if comparison.sizes_bytes else ()
     return Headline(
         title=f"{clean(reference)} <-> {clean(model)}, {run}",
         standing=standing,
@@ -253,8 +253,8 @@ def _gains(
     if plan.obstacle is not None:  # nodes stay high that a newer opset would let run low
         gains = (*gains, clean(plan.obstacle))
     if summary is not None:
-        gains = (*gains, tell_sizes(summary.size_before_bytes, summary.size_after_bytes))
-    return (*gains, speed.sentence, *tell_float_products(plan), *_instead(speed, better))
+        gains = (*gains, describe_sizes(summary.size_before_bytes, summary.size_after_bytes))
+    return (*gains, speed.sentence, *describe_float_products(plan), *_instead(speed, better))
 
 
 def _chosen(plan: Plan) -> tuple[str, ...]:
@@ -333,7 +333,7 @@ def head_folder(
         risk=risk,
         gains=(
             *_chosen(first.plan),
-            tell_sizes(before, after),
+            describe_sizes(before, after),
             speed.sentence,
             *_instead(speed, better),
         ),

@@ -108,7 +108,7 @@ def draw(problem: Problem, levels: Sequence[int], plan: Plan) -> Picture:
         multiplied[runs_in[number]] += count
     weights = _weights(graph, plan)
     nodes = Counter(runs_in.values())
-    planned = (*line.beside, line.base_dtype)
+    planned = (*line.other_dtypes, line.base_dtype)
     other_dtypes = sorted({*nodes, *weights} - {*planned}, key=str)
     shares = tuple(
         Share(

@@ -323,7 +323,7 @@ class _Check:
         Returns the timing of the final result, and its outcome.
         """
         whole, units = self.now, self._by_gain(self.now) if may_change else []
-        has_float = len(whole.options.planning.line.beside) > 1
+        has_float = len(whole.options.planning.line.other_dtypes) > 1
         alone = self._without(whole, units) if units and has_float else None
         floats = None if alone is None else alone.result
         timings = self.runs.time(whole.result, floats)

@@ -56,14 +56,14 @@ def report_calibrations(
     ]  # fmt: skip
     captions = [
         "in int8: products with weights or of two values that run on integers, of all",
-        *tell_chance(calibrations),
+        *describe_chance(calibrations),
     ]
     if not any(row.quantized for row in calibrations.rows):
         captions.append("none does here: 'mezzo explain' says of each why")
     return [*parts, blank(), *(indented(line, style="dim") for line in captions)]
 
 
-def tell_chance(calibrations: "Calibrations") -> list[str]:
+def describe_chance(calibrations: "Calibrations") -> list[str]:
     """The resolution of the metrics, and drops that are not statistically significant."""
     samples = calibrations.judged.samples
     metrics_by_line: dict[str, list[str]] = {}

@@ -35,7 +35,7 @@ def report_gradient_errors(
         table.add_row(name, *spell_weight(weight, errors))
     parts: list[RenderableType] = [
         heading(f"gradients over {spell_count(errors.batches, 'batch')}, relative L2 error"),
-        Text(tell_all(errors)),
+        Text(describe_all(errors)),
     ]
     parts += section(title, table, *map(Text, tell_ranges(errors.ranges)))
     return [*parts, *(Text(f"note: {clean(note)}") for note in errors.notes)]
@@ -58,7 +58,7 @@ def spell_weight(weight: "GradientError", errors: "GradientErrors") -> tuple[str
     return *cells, f"{weight_range.largest:.1e}", spell_share(weight_range.below_smallest)
 
 
-def tell_all(errors: "GradientErrors") -> str:
+def describe_all(errors: "GradientErrors") -> str:
     """The error of all gradients together."""
     return (
         f"all together {spell_error(errors.error)} from FP64; {spell_error(errors.eager)} is"

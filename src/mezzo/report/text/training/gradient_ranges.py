@@ -35,7 +35,7 @@ def report_gradient_ranges(
         name = shorten_path(name_of_gradient(gradient), max(width - _FIGURES, _SHORTEST_NAME))
         table.add_row(name, *spell_gradient(gradient, ranges))
     lines = map(Text, tell_ranges(ranges))
-    return [heading(tell_about(ranges)), *section(title, table, *lines)]
+    return [heading(describe_about(ranges)), *section(title, table, *lines)]
 
 
 def worst_gradients(ranges: "GradientRanges") -> "Sequence[GradientRange]":
@@ -63,7 +63,7 @@ def spell_gradient(one: "GradientRange", ranges: "GradientRanges") -> tuple[str,
     return f"{one.largest:.1e}", *shares, "-" if power is None else f"2^{power}"
 
 
-def tell_about(ranges: "GradientRanges") -> str:
+def describe_about(ranges: "GradientRanges") -> str:
     """The data, format and loss scale of the measurement."""
     batches = spell_count(ranges.batches, "batch")
     return f"gradients over {batches} in {ranges.dtype}, the loss times {spell_scale(ranges.scale)}"
@@ -71,7 +71,7 @@ def tell_about(ranges: "GradientRanges") -> str:
 
 def tell_ranges(ranges: "GradientRanges") -> list[str]:
     """Sentences on lost gradients, the loss scale that keeps them, and non-finite gradients."""
-    lines = [*_lost(ranges), *tell_scale(ranges)]
+    lines = [*_lost(ranges), *describe_scale(ranges)]
     not_finite = [gradient for gradient in ranges.every if not gradient.is_finite]
     if not_finite:
         lines.append(
@@ -101,7 +101,7 @@ def _lost(ranges: "GradientRanges") -> list[str]:
     return lines
 
 
-def tell_scale(ranges: "GradientRanges") -> list[str]:
+def describe_scale(ranges: "GradientRanges") -> list[str]:
     """The loss scale that keeps the gradients, and its distance to underflow and overflow."""
     least, most, dtype = ranges.least_power, ranges.most_power, ranges.dtype
     if ranges.is_kept:

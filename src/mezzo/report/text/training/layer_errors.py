@@ -66,7 +66,7 @@ def _layers(layout: Layout, errors: "LayerErrors", width: int) -> list[Renderabl
             *spell_errors(layer),
             *line,
         )
-    return [heading(title), table, *[Text(line) for line in tell_where(errors)]]
+    return [heading(title), table, *[Text(line) for line in describe_where(errors)]]
 
 
 def worst_layers(errors: "LayerErrors") -> "Sequence[LayerError]":
@@ -82,7 +82,7 @@ def worst_layers(errors: "LayerErrors") -> "Sequence[LayerError]":
     return [layers[position] for position in sorted(positions)]
 
 
-def tell_where(errors: "LayerErrors") -> list[str]:
+def describe_where(errors: "LayerErrors") -> list[str]:
     """Sentences on where the error begins and where it grows most."""
     begins, grows = errors.begins, errors.grows
     if begins is None or grows is None:
