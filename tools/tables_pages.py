@@ -36,6 +36,12 @@ _DIALECTS = {
 _PRESETS = ("balanced", "conservative", "aggressive", "off")  # the rest stands for other systems
 
 
+def check_entry_points() -> None:
+    """Without mezzo's entry points the reference systems would be missing in the pages."""
+    if not {"tvm", "mxnet"} <= {*discovery.policies()}:
+        sys.exit("mezzo's entry points are not installed: run 'pip install --no-deps -e .', then this again")
+
+
 def spell_policies() -> Iterator[str]:
     """Policies and strategies: what is wanted, and how casts are placed."""
     yield "# Policies and strategies\n"
@@ -255,4 +261,5 @@ PAGES: dict[str, Callable[[], Iterator[str]]] = {
 
 
 if __name__ == "__main__":
+    check_entry_points()
     sys.exit(keep({FOLDER / name: "\n".join(spell()) for name, spell in PAGES.items()}, "the tables", __doc__))

@@ -345,3 +345,20 @@ def test_rounding_of_a_package_is_used_and_its_results_are_checked(site: Path) -
     assert dequantized("zeros").tolist() == [0.0, 0.0]
     with pytest.raises(mezzo.ContractError, match=r"^rounding 'far' returned integers outside 0 to 15; mend it$"):
         dequantized("far")
+
+
+@pytest.mark.parametrize(("kind", "group"), [("targets", "mezzo.targets"), ("policies", "mezzo.policies")])
+def test_table_of_one_broken_plug_in_is_its_error(site: Path, kind: str, group: str) -> None:
+    from mezzo.cli.commands import tables
+
+    install(site, "acme", {group: {"acme-bad": "acme:MISSING"}}, {"__init__.py": ""})
+    with pytest.raises(mezzo.InputError, match=r"'acme-bad' of acme 1\.0 .* has no attribute 'MISSING'"):
+        getattr(tables, kind)("acme-bad")
+
+
+def test_gain_of_a_storage_type_is_refused() -> None:
+    from mezzo.formats.dtypes import DType
+    from mezzo.tables.target import Gain
+
+    with pytest.raises(AssertionError, match=r"that of INT8 is DType\.QUANTIZED8"):
+        Gain(dtype=DType.INT8, is_faster=True, because="", source="", since="")

@@ -24,7 +24,7 @@ class RoundedBlocks(NamedTuple):
 
 
 class Rounding(ABC):
-    """One way to compute scales and integers. `name`: its option; `summary`: its line in the table;
+    """One way to compute scales and integers. `name`: in plans; `summary`: one line for users;
     `also`: aliases.
 
     Blocks are rounded independently and from the weight alone, so that large weights are rounded
@@ -37,6 +37,9 @@ class Rounding(ABC):
 
     @abstractmethod
     def round(self, blocks: "Floats", storage: "BlockStorage") -> RoundedBlocks:
-        """Round blocks of shape [blocks, elements], all finite. Integers and zero points are within
-        the span of `storage.dtype`; zero points of symmetric storage are 0.
+        """Round blocks of shape [blocks, elements], all finite.
+
+        Integers and zero points are within the span of `storage.dtype`; zero points of symmetric
+        storage are 0; scales are finite and above 0. An element 0 stays 0, so its integer is the
+        zero point. `quantize.arithmetic.block_grid` computes grids.
         """

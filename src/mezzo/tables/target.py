@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
-from mezzo.formats.dtypes import HALF_FORMATS, QUANTIZED, DType
+from mezzo.formats.dtypes import FORMATS, HALF_FORMATS, QUANTIZED, DType
 from mezzo.tables.fusions import Fusion
 from mezzo.tables.quantized_kernels import COMPOSITES, QuantizedKernel
 from mezzo.tables.rows import EVERY_VERSION, holds
@@ -110,6 +110,11 @@ class Gain:
     since: str
     needs: tuple[str, ...] = ()
     short: str | None = None
+
+    def __post_init__(self) -> None:
+        assert self.dtype in FORMATS, (
+            f"a gain is of a format, and {self.dtype} is none; that of INT8 is DType.QUANTIZED8"
+        )
 
     @property
     def in_short(self) -> str:

@@ -174,12 +174,15 @@ def _describe_rows(
 
 
 def _chosen(table: "Table[T]", kind: str, name: str | None) -> "Table[T]":
-    """The table, or its row of this name. Raises InputError: there is none."""
+    """The table, or its row of this name. Raises InputError: there is none, or it is broken."""
     if name is None:
         return table
     from mezzo.plugins.discovery import Table, settle_name
 
     row = settle_name(kind, name)
+    if row not in table:
+        quoted = f"{kind} {row!r}"
+        raise InputError(next(line for line in table.broken if quoted in line))
     return Table({row: table[row]}, {row: table.origins[row]})
 
 

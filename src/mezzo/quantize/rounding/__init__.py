@@ -1,5 +1,5 @@
 """Rounding of weights to low-bit integers in blocks; one file each, discovered.
 
-Imports: `contracts`, `formats` and below; never another rounding.
-Add one file with a subclass of `Rounding`, whose name is the file's.
+Imports: `quantize/arithmetic`, `contracts`, `formats` and below; never another rounding.
+Add one file with a subclass of `Rounding`, whose name is the file's, with "-" for "_".
 """
