@@ -25,7 +25,8 @@ class RegisteredJob:
 
 
 class Jobs:
-    """Jobs by key, until dropped. `ray` is the connected module."""
+    """Jobs by key, until dropped. `ray`: the module, after `ray.init` has
+    connected it to a cluster."""
 
     def __init__(self, ray: Any, counts: ExecutorCounters, tell: Tell) -> None:
         self._ray, self._counts, self._tell = ray, counts, tell

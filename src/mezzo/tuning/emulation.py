@@ -24,7 +24,8 @@ _KEPT_BYTES = 1 << 29
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """One run. `origin`: the batch's name; `precision_of`: formats of nodes that do not run in
-    FP32. Outputs of share 0 are not compared. `has_answers`: also return the outputs, FP32's first.
+    FP32. `shares`: weight of each output in the error; those of weight 0 are not compared.
+    `has_answers`: also return the outputs in FP32 and of the trial; a trial in FP32 always does.
     """
 
     origin: str
@@ -36,7 +37,9 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """The result of a trial. `squares`: as of `squares_of`."""
+    """The result of a trial. `squares`: squared errors per output, from `squares_of`; None if an
+    output is broken.
+    """
 
     squares: tuple[Square, ...] | None
     answers: tuple[Answers, Answers] | None
@@ -44,8 +47,8 @@ class TrialResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulationJob:
-    """Emulates a model as read at a version. `fingerprint`: that of the graph whose node ids trials
-    use; the other fields are as in `Lab.emulator`.
+    """Emulates a model. `low`, `version`: how it is read; `fingerprint`: of the graph that the node
+    ids of trials refer to; the other fields but `title` are arguments of `Lab.emulator`.
     """
 
     fingerprint: str

@@ -1,7 +1,8 @@
-"""Effect of fused units on precision: uses inside kernels, costs of conversions at their ports, and
-nodes that have to agree on a level.
+"""How fusion constrains precision: operands inside a kernel, where casts are free or split a
+kernel, and nodes that need one dtype.
 
-Pure functions over a graph and its partition.
+Pure functions over a graph and its partition. Levels are the precisions of a plan in order, one of
+them the base, FP32; a threshold is the border between two neighbouring levels.
 """
 
 from collections.abc import Callable
@@ -28,8 +29,8 @@ def number_nodes(graph: Graph, of: Partition) -> Ints:
 
 
 def uses_inside(graph: Graph, of: Partition) -> Bools:
-    """Mask of the uses, in column order, whose value is produced in the same unit: a conversion
-    there prevents the fusion, unless the unit's constraint allows it.
+    """Mask over the uses of `graph.columns`: is the operand produced in its reader's unit? A cast
+    there prevents the fusion unless the unit's constraint allows it.
     """
     columns, numbers = graph.columns, number_nodes(graph, of)
     made_in = numbers[columns.value_producer[columns.use_value]]
@@ -52,8 +53,8 @@ def values_inside(graph: Graph, of: Partition) -> Bools:
 
 
 def kernels_of_units(graph: Graph, of: Partition, line: PrecisionLine) -> Kernels:
-    """Costs of conversions due to units, per threshold. Units affect neither formats that their
-    constraints do not name nor thresholds without the base on one side.
+    """The kernels of the units as masks, per level or threshold. Units matter only for formats
+    that their constraints name, and only at thresholds next to the base.
     """
     columns, inside, hidden = graph.columns, uses_inside(graph, of), values_inside(graph, of)
     numbers = number_nodes(graph, of)
@@ -81,11 +82,11 @@ def kernels_of_units(graph: Graph, of: Partition, line: PrecisionLine) -> Kernel
 def links_of_units(
     of: Partition, line: PrecisionLine, may_stay: Bools
 ) -> tuple[tuple[int, int, int], ...]:
-    """Nodes that have to agree at a threshold, as their kernel exists in one type only: (threshold,
-    node, node).
+    """Pairs (threshold, node, node) that must be on the same side of the threshold, because their
+    fused kernel exists in one dtype only.
 
-    `may_stay`: by node, whether it may run at the base or has no precision. A unit with a node that
-    may not is not fused, or already converted, and its other nodes are free.
+    `may_stay`: by node, whether it may run at the base, or computes no floats. A unit with a node
+    that may not gets no links: it is not fused, or low already.
     """
     links = []
     for threshold in line.thresholds:
@@ -105,8 +106,8 @@ def _format_at(line: PrecisionLine, threshold: int) -> DType | None:
 
 
 def _in_one_scope(graph: Graph) -> Bools:
-    """Mask of the uses in the scope of their value, where its Cast is placed and a kernel can
-    absorb it.
+    """Mask of the uses in their value's scope. The value's Cast is placed there, so only kernels
+    there can absorb it.
     """
     columns = graph.columns
     of_value = np.array([value.scope for value in graph.values], np.int64)
@@ -116,8 +117,8 @@ def _in_one_scope(graph: Graph) -> Bools:
 
 
 def _asking(of: Partition, dtype: DType | None, asks: Callable[[Constraint, DType], bool]) -> Bools:
-    """Mask over unit numbers of the constraints that satisfy a predicate for a format; False for
-    NO_UNIT.
+    """Mask by unit number: does the unit's constraint satisfy `asks` for `dtype`? False for
+    NO_UNIT, and everywhere without a dtype.
     """
     mask = np.zeros(len(of.units) + 1, bool)
     if dtype is not None:

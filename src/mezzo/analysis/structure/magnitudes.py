@@ -3,13 +3,14 @@ them.
 
 The epsilon of the logarithm shows how quiet a signal may be: log(max(|X|^2, 1e-10)), log(|X| +
 1e-5), log(1 + 1e6 |X|). A logarithm turns relative errors into absolute ones, and squares of small
-numbers underflow early. Value ranges do not show it, so data clears none of these findings.
+numbers underflow early. Measured value ranges do not show that, so they never
+lift these denials.
 
 Rounding the input of a transform adds an error to every bin that is proportional to the loudest
 bins. If the epsilon is below that, quiet bins contain only rounding errors. So all linear operators
 between a graph input and the spectrum stay in FP32 too: windows, filters, sines and cosines. After
-a nonlinear layer the bins are learned features, none of which is known to be quiet; on data, the
-model's outputs decide.
+a nonlinear layer the bins are learned features, none of which is known to be quiet; with data, the
+model's outputs show whether the transform may run low.
 """
 
 import heapq
@@ -28,10 +29,11 @@ from mezzo.tables.policy import Lifting
 _GUARDING = frozenset(
     {Function.ADD, Function.SUBTRACT, Function.MAXIMUM, Function.CLIP, Function.SELECT}
 )
-# Functions with nonnegative results, and functions that preserve a common sign.
+# Functions with nonnegative results.
 _MAGNITUDES = frozenset(
     {Function.SQUARE, Function.SUM_OF_SQUARES, Function.L2_NORM, Function.ABS, Function.VARIANCE}
 )
+# Functions whose result has one sign if all operands have one sign.
 _OF_MAGNITUDES = frozenset(
     {Function.ADD, Function.SUM, Function.MEAN, Function.SQRT, Function.NEGATE, Function.IDENTITY}
 )
@@ -69,9 +71,9 @@ class _Reached(NamedTuple):
 
 @dataclass(kw_only=True)
 class _Spectra:
-    """Nodes before guarded logarithms, by node id: `magnitudes`, and the signed `signals` from
-    which they are computed, with their logarithm. `starts` are signals whose quiet bins are below
-    the rounding errors of loud ones.
+    """Nodes before logarithms with an epsilon, by node id: `magnitudes`, and the signed `signals`
+    from which they are computed, each with its logarithm. `starts` are signals whose quiet bins are
+    below the rounding errors of loud ones.
     """
 
     view: StructureView
@@ -81,8 +83,8 @@ class _Spectra:
     _queue: list[int] = field(default_factory=list)
 
     def search(self) -> None:
-        """Traverse backward from logarithms. A heap visits a node after all its readers, which have
-        higher ids outside loops.
+        """Traverse backward from logarithms. Outside loops, readers have higher ids, so a max-heap
+        by id visits every node after its readers.
         """
         for logarithm in self.view.nodes(Function.LOG):
             self._begin(logarithm)
@@ -94,9 +96,7 @@ class _Spectra:
                 self._visit(self.view.graph.nodes[number])
 
     def _begin(self, logarithm: Node) -> None:
-        """Find a logarithm's epsilon, and the nodes in between, whose results are at least their
-        value at the epsilon.
-        """
+        """Find a logarithm's epsilon, and for each node between them its value at the epsilon."""
         between: list[Node] = []
         makers = self.makers(logarithm)
         while len(makers) == 1 and len(between) < _MOST_ON_THE_WAY:
@@ -165,7 +165,7 @@ class _Spectra:
         return frozenset(fed)
 
     def makers(self, node: Node) -> list[Node]:
-        """Producers of the operands in a node's compute group, without constants and divisors."""
+        """Producers of operands with the node's precision, without constants and divisors."""
         roles = (
             node.signature.inputs[:1]
             if self.view.function(node) is Function.DIVIDE
@@ -175,7 +175,9 @@ class _Spectra:
         return [maker for maker in makers if maker is not None and maker.id in self._fed]
 
     def _number(self, node: Node, operand: int) -> float | None:
-        """The value of a constant operand, the largest of several; None if it is not constant."""
+        """A constant operand's value; of several the largest magnitude, negated if any is negative.
+        None for other operands.
+        """
         view, value = self.view, node.operand(operand)
         if value is None:
             return None
@@ -241,7 +243,7 @@ class _Spectra:
         return self.view.function(node) in _MAGNITUDES or self._exponent(node) % 2.0 == 0.0
 
     def _is_positive(self, node: Node) -> bool:
-        """Whether a node's result is a magnitude, possibly moved and scaled."""
+        """Whether a node's result is a magnitude, possibly reshaped, transposed or scaled."""
         for _ in range(_MOST_ON_THE_WAY):
             if self._makes_positive(node) or 0.0 < self._exponent(node) < 1.0:
                 return True
@@ -291,7 +293,7 @@ def _spectra(view: StructureView) -> _Spectra:
 
 
 def log_magnitudes(view: StructureView) -> Iterable[Detection]:
-    """Nodes that compute the operand of a guarded logarithm, back to the signed signal."""
+    """Nodes from a signal to its logarithm whose smallest relevant value the low format lacks."""
     for number, reached in sorted(view.once(_spectra).magnitudes.items()):
         if not view.low.smallest_normal <= reached.least <= view.low.max_finite:
             text = (

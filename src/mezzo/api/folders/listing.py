@@ -1,6 +1,6 @@
 """Files of model folders: listing, names of low-precision and of converted files.
 
-Links out of a folder are refused unless trusted. Sources of names: transformers.js 4.3.1,
+Links out of a folder are refused unless trusted. Sources of the suffixes: transformers.js 4.3.1,
 src/utils/dtypes.js (suffixes) and src/utils/model-loader.js (external data); Optimum ONNX 0.1.0,
 optimum/onnxruntime/constants.py (standard names) and optimum/onnx/graph_transformations.py
 (external data); sentence-transformers 6.2.0 (O1 to O4, qint8 and quint8 variants).
@@ -19,7 +19,7 @@ from mezzo.contracts.frontend import Model
 from mezzo.plugins.discovery import op_facts
 from mezzo.tables.facts import Risk
 
-# Folders of git and of Hugging Face's client, which describe this copy of the folder alone.
+# Folders of git and of Hugging Face's client: metadata of this copy, wrong in a converted folder.
 _LEFT_OUT = frozenset({".git", ".cache"})
 # Suffix of external data: transformers.js fetches only "model.onnx_data", as Optimum writes it.
 DATA_SUFFIX = "_data"
@@ -37,7 +37,9 @@ class Placing(enum.Enum):
 
 
 def check_places(source: Path, destination: Path) -> None:
-    """Raises InputError: the source is no folder, or the destination can be none."""
+    """Raises InputError: the source is not a folder, or the destination cannot become one or is
+    inside the source.
+    """
     if not source.is_dir():
         raise InputError(
             f"{os.fspath(source)!r} is no folder; name a folder of models, or use {verb('convert')}"
@@ -76,7 +78,8 @@ class FolderListing:
 
 
 def list_folder(root: Path, *, trust: bool) -> FolderListing:
-    """List all files of a folder, sorted. `trust` allows links of files to lead out of it.
+    """List all files of a folder, sorted. `trust` allows symbolic links to files
+    outside of it.
 
     Raises:
         InputError: a link is broken or leads out of the folder; or the folder is unreadable.

@@ -1,4 +1,6 @@
-"""Opset step of Scan-8, whose operands have a batch axis. Source: onnx 1.23, Changelog.md."""
+"""Conversion of Scan from opset 8, where operands have a batch axis, to opset 9. Source: onnx 1.23,
+Changelog.md.
+"""
 
 import onnx
 from onnx import helper

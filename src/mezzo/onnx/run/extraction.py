@@ -31,7 +31,7 @@ def extract_nodes(reading: OnnxReading, nodes: Collection[int]) -> onnx.ModelPro
     values used outside the part become outputs.
 
     Raises:
-        InputError: a node is in a subgraph or a function.
+        InputError: a node is in the body of an If, Loop or Scan, or in a function.
         ModelError: the type of an input or output is unknown.
     """
     model = reading.handles.model
@@ -101,7 +101,9 @@ class _Cut:
         }
 
     def _with_between(self, positions: set[int]) -> set[int]:
-        """Add nodes between nodes of the part, such as Casts that the planner omits."""
+        """Add nodes on paths between the part's nodes, such as Casts, which are no nodes of the
+        planner's graph.
+        """
         first, last = min(positions, default=0), max(positions, default=-1)
         dependents, dependencies = set(positions), set(positions)
         for position in range(first, last + 1):
@@ -142,7 +144,7 @@ class _Cut:
         return included
 
     def inputs(self) -> list[str]:
-        """Operands that are not produced in the part, and no weights, in the order of use."""
+        """Operands that are neither weights nor produced in the part, in order of first use."""
         names = (name for position in sorted(self.positions) for name in self._reads[position])
         return list(
             dict.fromkeys(n for n in names if n not in self.made and n not in self._weights)

@@ -84,7 +84,8 @@ def compile(
     weight_update: object = None,
     **planning: object,
 ) -> Any:
-    """Compile a module or function with Inductor in mixed precision, with weights cast only once.
+    """Compile a module or function with Inductor in mixed precision, and in inference
+    cast its weights once.
 
     Without a model, returns a decorator with these options: `@mezzo.torch.compile(to="fp16")`.
 
@@ -92,16 +93,16 @@ def compile(
         dynamic, fullgraph, mode: as in torch.compile.
         options: Inductor's options.
         freeze: treat weights as constants; later changes of them have no effect.
-        memory: in training, the weight of bytes saved for the backward against time and error, from
-            0 to 1; None leaves the choice to Inductor.
-        accumulate, tile: accumulation precision of matmuls and convolutions, "fp32" or that of
-            `to`; sums of `tile` terms (default 1) are in FP32. Emulated, slowly, where the hardware
-            lacks it.
+        memory: in training, how much fewer saved bytes count against time and error, from 0 to 1;
+            None lets Inductor choose what is saved for the backward.
+        accumulate, tile: the accumulator's precision in matmuls and convolutions, "fp32" or that of
+            `to`, and how many products (default 1) are summed in FP32 before each addition to it.
+            Emulated, slowly, where the hardware lacks it.
         weight_grad_reduce: precision for summing weight gradients, "fp32", "bf16" or "fp16": across
             the workers of DistributedDataParallel, otherwise across accumulation steps in
             `weight.grad`.
-        weight_update: "fp32" makes low-precision copies of weights once per step, written by the
-            optimizer that `compile_update` compiles; None casts weights at every use.
+        weight_update: "fp32" keeps master weights, whose low-precision copies the optimizer of
+            `compile_update` writes at each step; None casts weights at every use in training.
         planning: options of `mezzo.convert`: `to` (default "bf16"), `policy`, `target`,
             `keep_region` and others.
 
@@ -221,7 +222,7 @@ def _backend_of(compiled: Any) -> object:
 def refresh(*compiled: Any) -> None:
     """Cast weights again after changes that cannot be detected: writes to `.data` or by numpy.
 
-    Applies to these modules, compiled or not; to all if none or a function is given.
+    Applies to these modules, compiled or not; to all without arguments, or if one is no module.
     """
     if not compiled or not all(isinstance(module, torch.nn.Module) for module in compiled):
         SHADOWS.refresh()
