@@ -27,7 +27,7 @@ from torch import Tensor
 from torch_speed import describe_torch_environment
 
 from mezzo.torch.train.attention import is_short
-from mezzo.torch.train.attention_formulas import Told, backward_in_parts
+from mezzo.torch.train.attention_formulas import AttentionOptions, backward_in_parts
 
 _ATEN: Any = torch.ops.aten
 _FORWARD: Any = _ATEN._scaled_dot_product_flash_attention_for_cpu.default
@@ -76,7 +76,8 @@ def by_kernel(calls: Sequence[Sequence[Tensor]]) -> list[Sequence[Tensor]]:
 
 def by_products(calls: Sequence[Sequence[Tensor]]) -> list[Sequence[Tensor]]:
     return [
-        backward_in_parts(given, None, Told(False, 1 / math.sqrt(given[1].shape[-1])), given[1:4]) for given in calls
+        backward_in_parts(given, None, AttentionOptions(False, 1 / math.sqrt(given[1].shape[-1])), given[1:4])
+        for given in calls
     ]
 
 

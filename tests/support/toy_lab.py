@@ -15,6 +15,7 @@ from mezzo.contracts.lab import Answers, Feeds, Layers, MeasuredValue, ObservedV
 from mezzo.contracts.plans import Accumulation
 from mezzo.contracts.quantized_level import NO_PORTS, QuantizedPorts
 from mezzo.contracts.reading import Reading as AnyReading
+from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import HIGH, DType
 from mezzo.ir.graph import Graph
 from mezzo.ir.input_roles import Slot
@@ -248,8 +249,10 @@ class ToyLab:
         sums_high: Collection[int] = frozenset(),
         limits: Mapping[int, float] = MappingProxyType({}),
         quantized: QuantizedPorts = NO_PORTS,
+        in_blocks: Mapping[int, BlockStorage] = MappingProxyType({}),
     ) -> ToyEmulator:
         assert isinstance(reading, Reading), "a lab is handed readings of its own model"
+        assert not in_blocks, "toy programs have no weights in blocks"
         return ToyEmulator(reading.program, reading.graph, limits)
 
     def observer(self, reading: AnyReading, values: Sequence[int]) -> Callable[[Feeds], Iterator[ObservedValue]]:
