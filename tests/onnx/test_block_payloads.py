@@ -2,7 +2,9 @@
 
 import json
 import random
+import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -16,9 +18,11 @@ from random_models import random_feeds, random_model
 import mezzo
 from mezzo.common.errors import ContractError, InputError
 from mezzo.contracts.plans import Plan
+from mezzo.contracts.rounding import RoundedBlocks
 from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import DType
 from mezzo.io.planfile import load_plan
+from mezzo.onnx.files import block_payloads
 from mezzo.onnx.files.block_payloads import Part, block_payload_of, in_units, read_block_payload
 from mezzo.onnx.schema.types import TO_ONNX
 
@@ -203,3 +207,52 @@ def test_weight_that_is_not_finite_is_refused(tmp_path: Path) -> None:
     plan = plan_with(model, tmp_path, {"weight w": BlockStorage(bits=4, block=32, axis=0, scale_dtype=F16)})
     with pytest.raises(InputError, match="it holds numbers that are not finite"):
         mezzo.convert(model, plan=plan)
+
+
+_GOOD = RoundedBlocks(np.array([[0, 7]], np.int32), np.ones(1, np.float32), np.zeros(1, np.int32))
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"integers": np.zeros((1, 3), np.int32)}, "arrays of other shapes than the blocks'"),
+        ({"zero_points": np.zeros(2, np.int32)}, "arrays of other shapes than the blocks'"),
+        ({"scales": np.zeros(1, np.float32)}, "scales that are not finite and above 0"),
+        ({"scales": np.full(1, np.inf, np.float32)}, "scales that are not finite and above 0"),
+        ({"integers": np.array([[0, 8]], np.int32)}, "integers outside -8 to 7"),
+        ({"integers": np.array([[-9, 0]], np.int32)}, "integers outside -8 to 7"),
+        ({"zero_points": np.array([8], np.int32)}, "integers outside -8 to 7"),
+        ({"zero_points": np.array([1], np.int32)}, "zero points other than 0 for symmetric storage"),
+    ],
+)
+def test_what_a_rounding_returns_is_checked(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, np.ndarray], fault: str
+) -> None:
+    def returns(rounded: RoundedBlocks) -> SimpleNamespace:
+        return SimpleNamespace(round=lambda blocks, storage: rounded)
+
+    payload = block_payload_of(BlockStorage(bits=4, block=2, axis=0, is_symmetric=True), (2,), Part.FLOATS, "w")
+    monkeypatch.setattr(block_payloads, "rounding", lambda name: returns(_GOOD))
+    assert payload.convert(np.ones(2, np.float32)).tolist() == [0.0, 7.0]
+    monkeypatch.setattr(block_payloads, "rounding", lambda name: returns(_GOOD._replace(**changes)))
+    with pytest.raises(ContractError, match=f"^rounding 'nearest' returned {re.escape(fault)}; mend it$"):
+        payload.convert(np.ones(2, np.float32))
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (3, 0)])
+def test_storage_that_does_not_fit_a_shape_is_refused(shape: tuple[int, ...]) -> None:
+    storage = BlockStorage(bits=4, block=2, axis=1, rounding="other")
+    whole = block_payload_of(storage, (3, 2), Part.SCALES, "w")
+    assert read_block_payload(whole.to_text()) == whole
+    message = f"weight 'w' cannot be stored in blocks along axis 1: its shape is {[*shape]}; name an axis of it"
+    with pytest.raises(ContractError, match=f"^{re.escape(message)}$"):
+        block_payload_of(storage, shape, Part.SCALES, "w")
+
+
+def test_bits_of_an_element_hold_its_share_of_the_block() -> None:
+    storage = BlockStorage(bits=4, block=32, axis=0, scale_dtype=F16)
+    assert storage.bits_per_element(64) == 4 + 20 / 32
+    assert storage.bits_per_element(33) == 4 + 2 * 20 / 33  # a second block for one element
+    symmetric = BlockStorage(bits=8, block=16, axis=0, is_symmetric=True)
+    assert symmetric.bits_per_element(16) == 8 + 32 / 16
+    assert (storage.dtype, symmetric.dtype, storage.rounding) == (DType.UINT4, DType.INT8, "nearest")

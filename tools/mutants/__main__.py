@@ -43,8 +43,11 @@ TELLING = (
     "planner/recording", "io/provenance", "evaluate/standards", "common/safe_paths", "tuning/repeated_blocks",
     "tuning/repair/overflow_protection",
 )  # fmt: skip
+# Weights of four and eight bits in blocks: grids, and payloads in pieces.
+BLOCKS = "formats/block_storage", "onnx/files/block_payloads", "quantize/arithmetic/block_grid"
 FOLDERS = {
     "core": tuple(SOURCE / f"{name}.py" for name in CORE),
+    "blocks": tuple(SOURCE / f"{name}.py" for name in BLOCKS),
     **{
         name.rpartition("/")[2]: tuple(sorted((SOURCE / name).rglob("*.py")))
         for name in ("planner/strategies", "analysis/structure", "numerics", "analysis/estimates")
@@ -69,6 +72,7 @@ _LAWS = (
 )  # fmt: skip
 TESTS = {
     "core": _PLANNING,
+    "blocks": ("onnx/test_block_payloads.py", "quantize/test_rounding.py"),
     "strategies": (*_PLANNING, *_LAWS),
     "structure": _PLANNING,
     "numerics": ("numerics/test_*.py", "tuning/test_pricing.py", "tuning/test_table_costs.py"),
