@@ -46,3 +46,9 @@ def test_import_of_the_package_loads_none_of_its_parts():
 )
 def test_pytorch_is_loaded_by_no_one_who_does_not_bring_it(code):
     assert "torch" not in loaded_by(code)
+
+
+def test_conversion_that_is_not_run_loads_nothing_that_runs_or_judges():
+    """FP16 gains nothing on this target, so the result is not tried: data, figures and statistics stay unloaded."""
+    loaded = loaded_by(f"import mezzo; mezzo.convert({str(DIGITS)!r}, to='fp16', target='onnx')")
+    assert not {name for name in loaded if name.startswith(("mezzo.evaluate", "mezzo.numerics.", "mezzo.tuning."))}

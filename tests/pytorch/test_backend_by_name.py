@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from torch._inductor import config
 import mezzo.torch
 import mezzo.torch.compiler.backend
 from mezzo.common.errors import InputError
+from mezzo.formats.dtypes import DType
 
 
 @pytest.fixture(autouse=True)
@@ -134,8 +136,8 @@ def test_caches_know_the_users_pass() -> None:
         def uuid(self) -> str:
             return "mine"
 
-    edited: Any = None
-    options: Any = None
+    edited: Any = SimpleNamespace(inputs=())
+    options: Any = SimpleNamespace(planning=SimpleNamespace(low=DType.BFLOAT16))
     alone, told = PlanningPass(edited, options, "d"), PlanningPass(edited, options, "d", [Told()])
     assert alone.uuid() == "d"
     assert told.uuid() == ("d", "mine")

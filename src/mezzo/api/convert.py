@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from mezzo.evaluate.data_session import ResumeFiles
     from mezzo.formats.dtypes import DType
     from mezzo.numerics.data.datasets import Data
-    from mezzo.numerics.measures import Measured
 
 
 @documents_options
@@ -170,16 +169,20 @@ def _convert(
     *,
     overwrite: bool,
 ) -> Converted:
+    from mezzo.conversion.conversion import convert_model
     from mezzo.conversion.recall import recall
-    from mezzo.tuning.repair.runtime_check import convert_planned, measured_without_data
 
     recalled_options = recall(model, options) if plan is None else options
-    planned = convert_planned(model, recalled_options, plan)
-    measured: Measured | None = None
-    if planned.decided.may_gain:
-        planned, measured = measured_without_data(model, planned, may_change=plan is None)
+    decided, result = convert_model(model, recalled_options, plan)
+    if not decided.may_gain:
+        return finish(model, decided, result, dst, overwrite=overwrite)
+    # A result that cannot gain is not run: what runs and judges results stays unloaded.
+    from mezzo.tuning.repair.runtime_check import PlannedResult, measured_without_data
+
+    planned = PlannedResult(decided=decided, result=result, options=recalled_options)
+    checked, measured = measured_without_data(model, planned, may_change=plan is None)
     return finish(
-        model, planned.decided, planned.result, dst, overwrite=overwrite, measured=measured
+        model, checked.decided, checked.result, dst, overwrite=overwrite, measured=measured
     )
 
 
