@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 import onnx.inliner
+import onnx.parser
 import onnxruntime
 import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
@@ -233,3 +234,12 @@ def test_answers_stay_close_in_true_rounding(to: str, policy: str, seed: int, si
     eps = FORMATS[LOW_DTYPES[to]].eps
     for name, answer in wanted.items():
         assert float(np.max(np.abs(got[name] - answer))) <= 4 * 2**size * eps
+
+
+def test_model_that_a_target_does_not_load_is_noted() -> None:
+    """TensorRT's newest opset is 24: a newer model keeps its own, and the plan says what to do."""
+    text = '<ir_version: 11, opset_import: ["": %d]> g (float[2, 2] x) => (float[2, 2] y) { y = MatMul(x, x) }'
+    note = "tensorrt loads models up to opset 24, and this one is at opset 25; export it at opset 24"
+    for opset, expected in ((24, []), (25, [note])):
+        plan = mezzo.plan(onnx.parser.parse_model(text % opset), to="fp16", target="tensorrt")
+        assert [line for line in plan.notes if "loads models" in line] == expected

@@ -1,7 +1,7 @@
 """The plan of new decisions: a line per node with its reason, notes, and the expected gain."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from mezzo.contracts.plans import (
     AddCopy,
@@ -23,7 +23,8 @@ from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.planner import Judged
 from mezzo.planner.reasons import reasons
 from mezzo.planner.recording import category_of, precision_of
-from mezzo.tables.target import Gain
+from mezzo.plugins.discovery import version_word
+from mezzo.tables.target import Gain, Target
 
 
 def make_plan(
@@ -46,6 +47,7 @@ def make_plan(
         notes=(
             *(() if options.choice is None else (options.choice,)),
             *_notes(judged, options, levels),
+            *_too_new(reading, planning.target),
             *options.notes,
         ),
         make_nodes=lambda: _planned_nodes(judged, levels, options, banned),
@@ -139,6 +141,17 @@ def _notes(judged: Judged, options: Options, levels: Sequence[int]) -> tuple[str
             " that of the whole tensor, so samples of a batch share it"
         )
     return tuple(notes)
+
+
+def _too_new(reading: Reading, target: Target) -> Iterator[str]:
+    """A note if the target does not load models of this version."""
+    newest = target.newest.get(reading.dialect)
+    if newest is not None and reading.version is not None and reading.version > newest:
+        word = version_word(reading.dialect)
+        yield (
+            f"{target.name} loads models up to {word} {newest}, and this one is at {word}"
+            f" {reading.version}; export it at {word} {newest}"
+        )
 
 
 def _aliases_in(graph: Graph) -> NodeAliases:
