@@ -114,8 +114,8 @@ def spell_targets() -> Iterator[str]:
     yield "# Targets\n"
     yield _WRITTEN
     yield (
-        "A target says what a runtime or device runs in which type. Every row has a source. `mezzo targets` prints the "
-        "same; `python tools/probe_runtimes.py TARGET` asks the installed "
+        "A target says what a runtime or device runs in which type. Every row has a source. `mezzo targets NAME` "
+        "prints the same; `python tools/probe_runtimes.py TARGET` asks the installed "
         "runtime; [a target of your own](../how-to/targets.md) is a TOML file.\n"
     )
     for _, target in _built_in(discovery.targets()):

@@ -8,13 +8,22 @@ import sys
 from mezzo.plugins import discovery
 
 
-def lines_of(out: str, name: str) -> str:
-    """The part of the report about one target."""
-    return re.search(rf"^{re.escape(name)}\n(?:.+\n|\n(?=\S.*  |  runs|speed|refuses))*", out, re.MULTILINE).group()
+def test_targets_are_one_line_each_with_what_every_format_gains(run):
+    lines = run("targets").out.splitlines()
+    assert lines[2].split() == ["target", "fp16", "bf16", "int8", "fp8", "fp8-e5m2"]
+    rows = {line.split()[0]: re.split(r"  +", line)[1:] for line in lines[3:12]}
+    assert list(rows) == sorted(discovery.targets())
+    assert rows["any"] == ["runs", "runs"] and rows["torch-cuda"][0] == "gains: compute capability 7.0 (Volta)"
+    assert rows["onnxruntime-cpu"] == ["no gain", "no gain", "gains: amx_int8 or avx512_vnni or avx_vnni"]
+    assert rows["tensorrt"][2] == "gains" and rows["onnxruntime-web"] == ["gains: shader-f16", "no gain"]
+    assert (
+        "  default for bf16 and fp8-e5m2: onnx; default for fp16 and int8: onnxruntime-cpu; default for fp8: tensorrt"
+        in lines
+    )
 
 
 def test_rows_tell_where_they_hold_why_and_who_says_so(run):
-    part = lines_of(run("targets").out, "onnxruntime-cpu")
+    part = run("targets", "onnxruntime-cpu").out
     assert re.search(
         r"^ScatterND +bf16, f16 +reduction add or max or min or mul +scatters FP16 and BF16 without reduction only +"
         r"probe of ONNX Runtime \S+$",
@@ -24,20 +33,20 @@ def test_rows_tell_where_they_hold_why_and_who_says_so(run):
 
 
 def test_gains_tell_the_reason_or_what_they_need(run):
-    out = run("targets").out
+    out = run("targets", "onnxruntime-cpu").out + run("targets", "openvino-cpu").out
     assert re.search(r"^f16 +no +ONNX Runtime's CPU computes FP16 graphs in FP32", out, re.MULTILINE)
     needed = r"^bf16 +yes +OpenVINO's CPU computes BF16 graphs in BF16 +amx_bf16 or avx512_bf16 +eight MatMul"
     assert re.search(needed, out, re.MULTILINE)
 
 
 def test_rows_tell_the_versions_and_machines_they_hold_on(run):
-    part = lines_of(run("targets").out, "openvino-cpu")
+    part = run("targets", "openvino-cpu").out
     assert re.search(r"^BatchNormalization +every low dtype +version from 14 ", part, re.MULTILINE)
     assert re.search(r"^MaxPool +bf16 +storage_order 1, with amx_bf16 or avx512_bf16 ", part, re.MULTILINE)
 
 
 def test_listings_are_shown_whole_with_versions(run):
-    out = run("targets").out
+    out = run("targets", "onnxruntime-cuda").out + run("targets", "onnxruntime-web").out
     shown = re.search(r"^  runs in bf16 \(docs/OperatorKernels.md, .*?\) (onnx: .*)$", out, re.MULTILINE).group(1)
     listing = discovery.target("onnxruntime-cuda").listings[1]
     assert "Add 1-14, " in shown and "Conv 22, " in shown and "; com.microsoft: Attention, " in shown

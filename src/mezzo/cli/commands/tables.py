@@ -136,12 +136,15 @@ def _spell(request: Request) -> Iterator[tuple[str, str]]:
 
 
 def targets(name: TargetName = None, as_json: AsJson = False) -> None:
-    """List the targets: what each runtime or device cannot run. With a name, that one."""
+    """List the targets: which formats run and gain on each runtime or device. With a name, that
+    one's rows: what it refuses, what it runs quantized, and who says so.
+    """
     from mezzo.plugins import discovery
-    from mezzo.report.text.catalogue import report_targets
+    from mezzo.report.text.catalogue import report_target_matrix, report_targets
 
     table = _chosen(discovery.targets(), "target", name)
-    _print_rows("targets", table, report_targets, as_json=as_json)
+    report = report_target_matrix if name is None else report_targets
+    _print_rows("targets", table, report, as_json=as_json)
 
 
 def _print_rows(

@@ -185,7 +185,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("mezzo strategies", "how each decides"),
         ("mezzo strategies model.onnx", "what each makes of a model, the cheapest first"),
     ),
-    "targets": (("mezzo targets", "what each refuses, and since when"),),
+    "targets": (
+        ("mezzo targets", "which formats run and gain where"),
+        ("mezzo targets tensorrt", "what one refuses, and who says so"),
+    ),
     "ops": (
         ("mezzo ops", "what is known of every operator"),
         ("mezzo ops '*norm*'", "of some"),

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from mezzo.analysis.structure import rules_of
 from mezzo.common.sizes import format_size
-from mezzo.formats.dtypes import LOW_DTYPES, QUANTIZED, DType
+from mezzo.formats.dtypes import LEVEL_DTYPES, LOW_DTYPES, QUANTIZED, DType
 from mezzo.plugins.discovery import version_word
 from mezzo.plugins.entries import Origin
 from mezzo.report.layout.layout import Layout, blank, heading, indented
@@ -110,6 +110,48 @@ def report_strategy_rows(
 def _spell_newest(dialect: str, newest: int) -> str:
     word = version_word(dialect)
     return f"{dialect} versions up to {newest}" if word == "version" else f"{word}s up to {newest}"
+
+
+def report_target_matrix(
+    layout: Layout, targets: Sequence[Target], origins: Origins
+) -> list[RenderableType]:
+    """One line per target: what it does in each format, and in which it is the default."""
+    formats = {
+        word: dtype
+        for word, dtype in LEVEL_DTYPES.items()
+        if any(target.covers(dtype) for target in targets)
+    }
+    table = layout.make_table("target", *formats, fixed=("target",))
+    for target in targets:
+        cells = [_spell_speed(target, dtype) for dtype in formats.values()]
+        table.add_row(Text(clean(target.name), style="cyan"), *cells)
+    defaults = [
+        f"default for {' and '.join(words)}: {target.name}"
+        for target in targets
+        if (words := [word for word in formats if word in target.default_for])
+    ]
+    plug_ins = {name: origin for name, origin in origins.items() if not origin.is_built_in}
+    captions = (
+        "gains: faster than FP32, on hardware with one of the features named, if any is",
+        "runs: what it gains is not known; a format without an entry does not run there",
+        "; ".join(defaults),
+        *(f"{name}: {origin}, all others built in" for name, origin in plug_ins.items()),
+        "'mezzo targets NAME' prints one target's rows and their sources",
+    )
+    lines = [indented(clean(line), style="dim") for line in captions if line]
+    return [heading("targets by format"), blank(), table, blank(), *lines]
+
+
+def _spell_speed(target: Target, dtype: DType) -> str:
+    """What a target does in a format: gains, and with which features; no gain; runs; or nothing."""
+    if not target.covers(dtype):
+        return ""
+    gain = target.gain(dtype)
+    if gain is None:
+        return "runs"
+    if not gain.is_faster:
+        return "no gain"
+    return f"gains: {_join_needs(gain.needs)}" if gain.needs else "gains"
 
 
 def report_targets(
