@@ -23,7 +23,7 @@ from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import DType
 from mezzo.io.planfile import load_plan
 from mezzo.onnx.files import block_payloads
-from mezzo.onnx.files.block_payloads import Part, block_payload_of, in_units, read_block_payload
+from mezzo.onnx.files.block_payloads import BlockPart, block_payload_of, in_units, read_block_payload
 from mezzo.onnx.schema.types import TO_ONNX
 
 F16, F32 = DType.FLOAT16, DType.FLOAT32
@@ -69,9 +69,9 @@ def test_parts_are_read_as_the_floats_say(seed: int) -> None:
     storage, numbers = drawn(rng, shape), weights(rng, shape)
     if np.prod(storage.blocks_shape(shape)) == 1:
         pytest.skip("ONNX Runtime takes no block_size with a single scale, so files have none then")
-    part = {part: block_payload_of(storage, shape, part, "w") for part in Part}
+    part = {part: block_payload_of(storage, shape, part, "w") for part in BlockPart}
     tensors = []
-    for name in (Part.INTEGERS, Part.SCALES, Part.ZERO_POINTS):
+    for name in (BlockPart.INTEGERS, BlockPart.SCALES, BlockPart.ZERO_POINTS):
         data_type = TO_ONNX[part[name].dtype]
         raw = part[name].convert(numbers.reshape(-1)).tobytes()
         tensors.append(helper.make_tensor(name.value, data_type, part[name].part_shape, raw, raw=True))
@@ -81,7 +81,7 @@ def test_parts_are_read_as_the_floats_say(seed: int) -> None:
     kind = TO_ONNX[storage.scale_dtype]
     graph = helper.make_graph([node], "g", [], [helper.make_tensor_value_info("y", kind, shape)], tensors)
     model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 21)])
-    expected = part[Part.FLOATS].convert(numbers.reshape(-1)).reshape(shape)
+    expected = part[BlockPart.FLOATS].convert(numbers.reshape(-1)).reshape(shape)
     onnx.checker.check_model(model, full_check=True)
     session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     np.testing.assert_array_equal(np.float32(session.run(None, {})[0]), expected)
@@ -93,7 +93,7 @@ def test_pieces_are_as_the_whole(seed: int) -> None:
     shape = tuple(rng.randrange(1, 30) for _ in range(rng.randrange(1, 4)))
     storage, numbers = drawn(rng, shape), weights(rng, shape).reshape(-1)
     cuts = sorted(rng.randrange(numbers.size + 1) for _ in range(rng.randrange(8)))
-    for part in Part:
+    for part in BlockPart:
         payload = block_payload_of(storage, shape, part, "w")
         assert read_block_payload(payload.to_text()) == payload
         pieces = list(in_units(np.split(numbers, cuts), payload.unit))
@@ -108,8 +108,8 @@ def test_error_is_half_a_step_at_most(seed: int) -> None:
     shape = (rng.randrange(1, 50), rng.randrange(1, 20))
     storage, numbers = drawn(rng, shape), weights(rng, shape)
     flat = numbers.reshape(-1)
-    floats = block_payload_of(storage, shape, Part.FLOATS, "w").convert(flat).reshape(shape)
-    scales = np.float64(block_payload_of(storage, shape, Part.SCALES, "w").convert(flat))
+    floats = block_payload_of(storage, shape, BlockPart.FLOATS, "w").convert(flat).reshape(shape)
+    scales = np.float64(block_payload_of(storage, shape, BlockPart.SCALES, "w").convert(flat))
     scales = scales.reshape(storage.blocks_shape(shape)).repeat(storage.block, axis=storage.axis)
     steps = np.take(scales, range(shape[storage.axis]), axis=storage.axis)
     # Half a step; as much again where the range's end moves with its zero point or a rounded scale; and the product's
@@ -231,7 +231,7 @@ def test_what_a_rounding_returns_is_checked(
     def returns(rounded: RoundedBlocks) -> SimpleNamespace:
         return SimpleNamespace(round=lambda blocks, storage: rounded)
 
-    payload = block_payload_of(BlockStorage(bits=4, block=2, axis=0, is_symmetric=True), (2,), Part.FLOATS, "w")
+    payload = block_payload_of(BlockStorage(bits=4, block=2, axis=0, is_symmetric=True), (2,), BlockPart.FLOATS, "w")
     monkeypatch.setattr(block_payloads, "rounding", lambda name: returns(_GOOD))
     assert payload.convert(np.ones(2, np.float32)).tolist() == [0.0, 7.0]
     monkeypatch.setattr(block_payloads, "rounding", lambda name: returns(_GOOD._replace(**changes)))
@@ -242,11 +242,11 @@ def test_what_a_rounding_returns_is_checked(
 @pytest.mark.parametrize("shape", [(), (3,), (3, 0)])
 def test_storage_that_does_not_fit_a_shape_is_refused(shape: tuple[int, ...]) -> None:
     storage = BlockStorage(bits=4, block=2, axis=1, rounding="other")
-    whole = block_payload_of(storage, (3, 2), Part.SCALES, "w")
+    whole = block_payload_of(storage, (3, 2), BlockPart.SCALES, "w")
     assert read_block_payload(whole.to_text()) == whole
     message = f"weight 'w' cannot be stored in blocks along axis 1: its shape is {[*shape]}; name an axis of it"
     with pytest.raises(ContractError, match=f"^{re.escape(message)}$"):
-        block_payload_of(storage, shape, Part.SCALES, "w")
+        block_payload_of(storage, shape, BlockPart.SCALES, "w")
 
 
 def test_bits_of_an_element_hold_its_share_of_the_block() -> None:

@@ -332,7 +332,7 @@ class Far(Zeros):
 
 def test_rounding_of_a_package_is_used_and_its_results_are_checked(site: Path) -> None:
     from mezzo.formats.block_storage import BlockStorage
-    from mezzo.onnx.files.block_payloads import Part, block_payload_of
+    from mezzo.onnx.files.block_payloads import BlockPart, block_payload_of
 
     points = {"zeros": "acme:Zeros", "far": "acme:Far"}
     install(site, "acme", {"mezzo.roundings": points}, {"__init__.py": ROUNDINGS})
@@ -340,7 +340,7 @@ def test_rounding_of_a_package_is_used_and_its_results_are_checked(site: Path) -
 
     def dequantized(name: str) -> np.ndarray:
         storage = BlockStorage(bits=4, block=2, axis=0, rounding=name)
-        return block_payload_of(storage, (2,), Part.FLOATS, "w").convert(weight)
+        return block_payload_of(storage, (2,), BlockPart.FLOATS, "w").convert(weight)
 
     assert dequantized("zeros").tolist() == [0.0, 0.0]
     with pytest.raises(mezzo.ContractError, match=r"^rounding 'far' returned integers outside 0 to 15; mend it$"):

@@ -26,7 +26,7 @@ from mezzo.onnx.edit.forms import Forms
 from mezzo.onnx.edit.opset import default_opset
 from mezzo.onnx.edit.placement import Placement
 from mezzo.onnx.files.blobs import Blobs
-from mezzo.onnx.files.block_payloads import Part
+from mezzo.onnx.files.block_payloads import BlockPart
 from mezzo.onnx.files.quantized_payloads import payload_of
 from mezzo.onnx.protos.attributes import set_int
 from mezzo.onnx.protos.constants import constant_of, sparse_of
@@ -39,9 +39,9 @@ from mezzo.onnx.schema.infos import state_casts, state_shapes
 # Opset from which DequantizeLinear takes integers of four bits, and `block_size`.
 _BLOCKS_SINCE = 21
 _WORDS = {
-    Part.INTEGERS: "quantized",
-    Part.SCALES: "scale",
-    Part.ZERO_POINTS: "zero_point",
+    BlockPart.INTEGERS: "quantized",
+    BlockPart.SCALES: "scale",
+    BlockPart.ZERO_POINTS: "zero_point",
 }
 
 
@@ -153,7 +153,11 @@ class QuantizedForms:
                 f" opset {_BLOCKS_SINCE} or newer"
             )
         tensor = self.handles.tensors[number]
-        parts = [Part.INTEGERS, Part.SCALES, *([] if storage.is_symmetric else [Part.ZERO_POINTS])]
+        parts = [
+            BlockPart.INTEGERS,
+            BlockPart.SCALES,
+            *([] if storage.is_symmetric else [BlockPart.ZERO_POINTS]),
+        ]
         tensors = [self.blobs.in_blocks(tensor, storage, part) for part in parts]
         # ONNX Runtime rejects `block_size` with a single scale.
         has_one = math.prod(storage.blocks_shape(tensor.dims)) == 1

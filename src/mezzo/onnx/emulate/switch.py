@@ -22,7 +22,7 @@ from mezzo.onnx.emulate.borders import mark_borders
 from mezzo.onnx.emulate.fp32_simulation import twin
 from mezzo.onnx.emulate.precision_switches import SwitchOptions, put_switches
 from mezzo.onnx.emulate.tags import tagged
-from mezzo.onnx.files.block_payloads import Part
+from mezzo.onnx.files.block_payloads import BlockPart
 from mezzo.onnx.model import OnnxModel
 from mezzo.onnx.protos.lowcast import raise_opset
 from mezzo.onnx.protos.names import free_prefix
@@ -160,7 +160,7 @@ def _dequantize(model: OnnxModel, reading: OnnxReading, value: int, storage: Blo
     """Replace a constant of the reading's model by its elements dequantized from blocks."""
     graph, handles = reading.graph, reading.handles
     tensor = handles.tensors[value]
-    dequantized = model.source.blobs.in_blocks(tensor, storage, Part.FLOATS)
+    dequantized = model.source.blobs.in_blocks(tensor, storage, BlockPart.FLOATS)
     proto = handles.protos[graph.values[value].producer]
     if proto is None:
         tensor.CopyFrom(dequantized)

@@ -22,8 +22,8 @@ from mezzo.formats.dtypes import FLOATING, DType
 from mezzo.formats.quantization import Quantization
 from mezzo.onnx.files import wire
 from mezzo.onnx.files.block_payloads import (
+    BlockPart,
     BlockPayload,
-    Part,
     block_payload_of,
     in_units,
     read_block_payload,
@@ -260,7 +260,7 @@ class Blobs:
         tensor.data_type = TO_ONNX[how.dtype]
 
     def in_blocks(
-        self, tensor: onnx.TensorProto, storage: BlockStorage, part: Part
+        self, tensor: onnx.TensorProto, storage: BlockStorage, part: BlockPart
     ) -> onnx.TensorProto:
         """A part of a floating tensor stored in blocks. Blobs are converted from the source when
         written.

@@ -18,7 +18,7 @@ from mezzo.onnx.protos.rounding import STORAGE, Array, round_to
 from mezzo.plugins.discovery import rounding
 
 
-class Part(enum.Enum):
+class BlockPart(enum.Enum):
     """What of a weight in blocks a tensor has. FLOATS: the dequantized elements, FP32."""
 
     INTEGERS = "integers"
@@ -33,21 +33,21 @@ class BlockPayload:
 
     storage: BlockStorage
     shape: tuple[int, ...]
-    part: Part
+    part: BlockPart
 
     @property
     def part_shape(self) -> tuple[int, ...]:
         """Shape of the part."""
-        has_all = self.part in (Part.INTEGERS, Part.FLOATS)
+        has_all = self.part in (BlockPart.INTEGERS, BlockPart.FLOATS)
         return self.shape if has_all else self.storage.blocks_shape(self.shape)
 
     @property
     def dtype(self) -> DType:
         """Element type of the part."""
         match self.part:
-            case Part.SCALES:
+            case BlockPart.SCALES:
                 return self.storage.scale_dtype
-            case Part.FLOATS:
+            case BlockPart.FLOATS:
                 return DType.FLOAT32
         return self.storage.dtype
 
@@ -82,19 +82,19 @@ class BlockPayload:
         blocks = whole.reshape(-1, count, block, inner).transpose(0, 1, 3, 2)
         rounded = _round(blocks.reshape(-1, block), self.storage)
         match self.part:
-            case Part.SCALES:
+            case BlockPart.SCALES:
                 return round_to(rounded.scales, self.storage.scale_dtype)
-            case Part.ZERO_POINTS:
+            case BlockPart.ZERO_POINTS:
                 return _pack(rounded.zero_points, self.dtype)
         values: Array = rounded.integers
-        if self.part is Part.FLOATS:
+        if self.part is BlockPart.FLOATS:
             steps = (rounded.integers - rounded.zero_points[:, None]).astype(np.float32)
             values = round_to(
                 round_to(steps * rounded.scales[:, None], self.storage.scale_dtype), DType.FLOAT32
             )
         laid = values.reshape(-1, count, inner, block).transpose(0, 1, 3, 2)
         flat = laid.reshape(-1, count * block, inner)[:, :length].reshape(-1)
-        return flat if self.part is Part.FLOATS else _pack(flat, self.dtype)
+        return flat if self.part is BlockPart.FLOATS else _pack(flat, self.dtype)
 
     def to_text(self) -> str:
         """Serialize it for a marker; `read_block_payload` parses it."""
@@ -114,7 +114,7 @@ class BlockPayload:
 
 
 def block_payload_of(
-    storage: BlockStorage, shape: Sequence[int], part: Part, name: str
+    storage: BlockStorage, shape: Sequence[int], part: BlockPart, name: str
 ) -> BlockPayload:
     """One part of a weight in blocks. Raises ContractError: the weight has no such axis, or no
     element.
@@ -138,7 +138,7 @@ def read_block_payload(text: str) -> BlockPayload:
         scale_dtype=DType(scale_dtype),
         rounding=name,
     )
-    return BlockPayload(storage, tuple(shape), Part(part))
+    return BlockPayload(storage, tuple(shape), BlockPart(part))
 
 
 def in_units(pieces: Iterable[Array], unit: int) -> Iterator[Array]:
