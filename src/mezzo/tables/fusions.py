@@ -8,7 +8,7 @@ runtimes with the same fusion refer to one pattern.
 import enum
 from dataclasses import dataclass
 
-from mezzo.formats.dtypes import DType
+from mezzo.formats.dtypes import HALF_FORMATS, DType
 from mezzo.tables.facts import Function
 
 
@@ -89,3 +89,24 @@ class Fusion:
     since: str
     least: int = 2
     absorbs_casts: bool = False
+
+
+def fused_by_inductor(since: str) -> Fusion:
+    """The fusion of Inductor, which generates kernels of pointwise work and reductions on every
+    device. `since`: the PyTorch of the evidence.
+    """
+    return Fusion(
+        pattern="inductor",
+        constraint=Constraint(
+            inside=Inside.FLOAT32,
+            formats=HALF_FORMATS,
+            reads_free=HALF_FORMATS,
+            writes_free=HALF_FORMATS,
+        ),
+        source=(
+            "torch._inductor: low operands of pointwise work and reductions are widened as they"
+            " are loaded"
+        ),
+        since=since,
+        least=1,
+    )

@@ -1,7 +1,7 @@
 """PyTorch on CPUs, compiled by Inductor: matmuls in oneDNN, the rest in generated kernels."""
 
 from mezzo.formats.dtypes import HALF_FORMATS, DType
-from mezzo.tables.fusions import Constraint, Fusion, Inside
+from mezzo.tables.fusions import fused_by_inductor
 from mezzo.tables.runtime import Runtime
 from mezzo.tables.target import Gain, Target
 
@@ -16,23 +16,7 @@ TARGET = Target(
     ),
     summary="torch.compile with Inductor, on CPUs with BF16 or FP16 instructions",
     formats=HALF_FORMATS,
-    fusions=(
-        Fusion(
-            pattern="inductor",
-            constraint=Constraint(
-                inside=Inside.FLOAT32,
-                formats=HALF_FORMATS,
-                reads_free=HALF_FORMATS,
-                writes_free=HALF_FORMATS,
-            ),
-            source=(
-                "torch._inductor: low operands of pointwise work and reductions are widened as they"
-                " are loaded"
-            ),
-            since=_SINCE,
-            least=1,
-        ),
-    ),
+    fusions=(fused_by_inductor(_SINCE),),
     gains=(
         Gain(
             dtype=DType.BFLOAT16,
