@@ -146,13 +146,14 @@ def in_units(pieces: Iterable[Array], unit: int) -> Iterator[Array]:
     waiting: list[Array] = []
     size = 0
     for piece in pieces:
-        waiting.append(piece.copy())
         size += piece.size
-        if size >= unit:
-            joined = np.concatenate(waiting)
-            end = size - size % unit
-            yield joined[:end]
-            waiting, size = [joined[end:]], size - end
+        if size < unit:
+            waiting.append(piece.copy())
+            continue
+        joined = np.concatenate([*waiting, piece])
+        end = size - size % unit
+        yield joined[:end]
+        waiting, size = [joined[end:]], size - end
     if size:
         yield np.concatenate(waiting)
 
