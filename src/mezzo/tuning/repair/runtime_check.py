@@ -41,7 +41,6 @@ from mezzo.tuning.timing.final_benchmark import summarise_times
 if TYPE_CHECKING:
     from mezzo.analysis.fusion.quantized import QuantizedUnit
     from mezzo.contracts.frontend import Model
-    from mezzo.contracts.plans import Plan
     from mezzo.contracts.reading import Artifact
     from mezzo.conversion.decided import Decided
     from mezzo.numerics.data.datasets import Dataset
@@ -416,9 +415,9 @@ def _parts(candidate: PlannedResult, units: "Sequence[QuantizedUnit]") -> list[_
     ]
 
 
-def convert_planned(model: "Model", options: Options, plan: "Plan | None" = None) -> PlannedResult:
-    """Convert a model, with a plan if it is given."""
-    decided, result = convert_model(model, options, plan)
+def convert_planned(model: "Model", options: Options) -> PlannedResult:
+    """Plan and convert a model."""
+    decided, result = convert_model(model, options, None)
     return PlannedResult(decided=decided, result=result, options=options)
 
 
