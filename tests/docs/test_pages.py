@@ -37,7 +37,7 @@ _UNRUN = {
     "it times models": 1,
     "such a folder is not at hand": 1,
     "half an hour, and needs torch": 2,
-    "minutes to hours, on the machine that is named": 46,
+    "minutes to hours, on the machine that is named": 47,
     "they make environments of their own": 1,
     "needs CUDA": 1,
     "needs TensorRT": 1,
