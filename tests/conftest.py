@@ -12,3 +12,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 def _no_runtime_check(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.node.get_closest_marker("on_runtime") is None:
         monkeypatch.setattr("mezzo.tuning.repair.runtime_check.find_runtime", lambda profiler, target: None)
+        # What gains depends on the machine.
+        monkeypatch.setattr("mezzo.tuning.fastest_format.find_candidates", lambda machine: [])
+        usual = ("fp16", None, "to fp16, for the size alone; --to overrides")
+        monkeypatch.setattr("mezzo.planner.options.choose_by_tables", lambda machine: usual)

@@ -46,7 +46,7 @@ def test_sound_installation_is_0_and_says_what_can_be_checked(run):
     ran = run("doctor")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith("mezzo ") and ran.out.rstrip().endswith("the installation works")
-    for line in ("what mezzo stands on", "what can be checked here", "speed on this CPU"):
+    for line in ("dependencies", "what can be checked here", "which format on this machine"):
         assert f"\n{line}\n" in ran.out
     assert "\nyes  emulate FP16 and BF16 " in ran.out and "\nyes  emulate FP8 (E4M3FN, E5M2) " in ran.out
     assert "\nyes  run and time onnxruntime-cpu " in ran.out

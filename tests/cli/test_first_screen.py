@@ -90,7 +90,7 @@ def test_first_screen_is_as_told(run: Run, here: Path, path: Path) -> None:
     ran = run(*shlex.split(command.removeprefix("$ mezzo ")))
     assert ran.err == "" and masked(ran.out) == wanted
     assert "\x1b" not in ran.out
-    assert len(ran.out.splitlines()) <= (MOST_WITH_CHOICE if "--to says" in ran.out else MOST_LINES)
+    assert len(ran.out.splitlines()) <= (MOST_WITH_CHOICE if "--to overrides" in ran.out else MOST_LINES)
     for line in ran.out.splitlines():
         assert len(line) <= 80 or line.startswith("next "), line
 

@@ -73,7 +73,7 @@ softmax         1  takes exponentials of differences, which large inputs lose
                    sm
 
 notes
-  to fp16, for the size alone; --to says otherwise
+  to fp16, for the size alone; --to overrides
   where no data shows it, inputs are taken to hold: 'x' unit scale (-4 to 4); --assume NAME=LO..HI says otherwise
   every node stays in f32: the model computes as it did
 

@@ -10,8 +10,7 @@ from mezzo.common.machine import Machine
 from mezzo.formats.dtypes import DType
 from mezzo.report.layout.layout import Layout, blank, heading, indented
 from mezzo.report.records.documents import Document, document
-from mezzo.report.text.doctor import spell_gain
-from mezzo.tables.target import Refusal, Target
+from mezzo.tables.target import Gain, Refusal, Target
 
 
 class Answer(Protocol):
@@ -65,7 +64,7 @@ def report_probe(
         table,
         blank(),
         heading("speed"),
-        *(indented(f"{dtype}: {spell_gain(target.gain(dtype), machine)}") for dtype in dtypes),
+        *(indented(f"{dtype}: {_spell_gain(target.gain(dtype), machine)}") for dtype in dtypes),
         blank(),
     ]
     is_asked = any(findings.count(dtype) for dtype in dtypes)
@@ -128,3 +127,12 @@ def _describe(answer: Answer) -> Document:
 
 def _plain(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
+
+
+def _spell_gain(gain: Gain | None, machine: Machine) -> str:
+    """What the table expects of a dtype, and whether this machine has what it takes."""
+    if gain is None:
+        return "no performance data"
+    here = {True: "this machine has it", False: "this machine lacks it", None: "this machine: unknown"}
+    needs = f"; needs {' or '.join(gain.needs)}, {here[gain.is_faster_on(machine)]}" if gain.needs else ""
+    return f"{gain.because}{needs}"

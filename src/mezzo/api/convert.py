@@ -14,7 +14,15 @@ from mezzo.contracts.options.keyword_types import ConvertOptions, PlanOptions
 from mezzo.contracts.options.keywords import documents_options, named_settings, request_of
 from mezzo.contracts.options.request import Request
 from mezzo.contracts.plans import AddCast, Plan
-from mezzo.conversion.results import Converted, aimed, finish, open_source, read_plan_options
+from mezzo.conversion.results import (
+    Converted,
+    aimed,
+    finish,
+    open_source,
+    read_plan_options,
+    save,
+)
+from mezzo.formats.format_words import AUTO
 from mezzo.io import planfile
 from mezzo.planner.options import Options, check_parameters, read_options, replay_options
 
@@ -125,7 +133,33 @@ def convert(
         model = open_source(src, request.trust_external_paths, progress)
         return _convert(model, dst, replaying, replayed, overwrite=overwrite)
     model = open_source(src, request.trust_external_paths, progress)
+    if request.to == AUTO and request.target is None:
+        return _convert_to_fastest(
+            model, dst, request, data, labels, batch_size, overwrite=overwrite
+        )
     return convert_opened(model, dst, request, data, labels, batch_size, files, overwrite=overwrite)
+
+
+def _convert_to_fastest(
+    model: "Model",
+    dst: str | os.PathLike[str] | None,
+    request: Request,
+    data: "Data | None",
+    labels: Sequence[str],
+    batch_size: int | None,
+    *,
+    overwrite: bool,
+) -> Converted:
+    """Convert to what is fastest here, and write the result."""
+    from mezzo.tuning.fastest_format import convert_to_fastest
+
+    def convert_once(tried: Request, on: "Data | None") -> Converted:
+        if on is None or on == "random":
+            return convert_opened(model, None, tried, on)
+        return convert_opened(model, None, tried, on, labels, batch_size)
+
+    converted = convert_to_fastest(model, request, convert_once, data)
+    return converted if dst is None else save(model, converted, dst, overwrite=overwrite)
 
 
 def convert_opened(

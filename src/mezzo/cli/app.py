@@ -52,7 +52,7 @@ def describe(
         bool,
         typer.Option(
             "--version",
-            help="Print the versions of mezzo and of what it stands on.",
+            help="Print the versions of mezzo and its dependencies.",
             callback=print_versions,
             is_eager=True,
         ),

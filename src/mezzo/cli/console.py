@@ -8,7 +8,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING
 
 import typer
@@ -33,16 +33,24 @@ MORE_OR_DRAWN = f"{MORE}; --report FILE.html draws it"
 _BROKEN_PIPE = 141  # 128 + SIGPIPE, what a shell reports of `cat` in the same place
 
 
-def print_report(parts: "Iterable[RenderableType]", layout: "Layout") -> None:
-    """Print the parts of a report one below the other."""
+def print_report(
+    parts: "Iterable[RenderableType]", layout: "Layout", *, is_paged: bool = False
+) -> None:
+    """Print the parts of a report one below the other; in a terminal through a pager if that is
+    asked for and the report is longer than the screen.
+    """
     from rich.console import Console
 
     from mezzo.report.layout.layout import Layout
 
     if layout is Layout.TERMINAL:
         console = Console(markup=False, highlight=False, emoji=False)
-        for part in parts:
-            console.print(part, crop=False)  # long commands wrap and are not cropped
+        with console.capture() if is_paged else nullcontext() as captured:
+            for part in parts:
+                console.print(part, crop=False)  # long commands wrap and are not cropped
+        if captured is not None:
+            text = captured.get()
+            _page(text, text.count("\n"))
         return
     text = io.StringIO()
     plain = Console(
@@ -100,8 +108,6 @@ def print_text(text: str, colour: "Callable[[str], Text] | None" = None) -> None
     if not sys.stdout.isatty():
         _write("\n".join(lines))
         return
-    import pydoc
-
     from rich.console import Console
     from rich.text import Text
 
@@ -109,15 +115,20 @@ def print_text(text: str, colour: "Callable[[str], Text] | None" = None) -> None
     with console.capture() as captured:
         for line in lines:
             console.print((colour or Text)(line), soft_wrap=True)
-    size = shutil.get_terminal_size()
-    rows = sum(max(1, -(-len(line) // size.columns)) for line in lines)
-    if sys.stdin.isatty() and rows > size.lines - _PAGER_MARGIN:
-        # less, as set by git: exit if one screen suffices, show colours, keep the text on the
-        # screen.
-        os.environ.setdefault("LESS", "FRX")
-        pydoc.pager(captured.get())
-    else:
-        _write(captured.get().rstrip("\n"))
+    columns = shutil.get_terminal_size().columns
+    _page(captured.get(), sum(max(1, -(-len(line) // columns)) for line in lines))
+
+
+def _page(text: str, rows: int) -> None:
+    """Print coloured text to a terminal, through a pager if its rows are more than the screen's."""
+    if not sys.stdin.isatty() or rows <= shutil.get_terminal_size().lines - _PAGER_MARGIN:
+        _write(text.rstrip("\n"))
+        return
+    import pydoc
+
+    # less, as set by git: exit if one screen suffices, show colours, keep the text on the screen.
+    os.environ.setdefault("LESS", "FRX")
+    pydoc.pager(text)
 
 
 def print_help(text: str) -> None:

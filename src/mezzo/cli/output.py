@@ -42,7 +42,7 @@ def print_result(
         print_document(account() if memory is None else _with_memory(account(), memory))
     else:
         layout = output_layout()
-        print_report(report(layout), layout)
+        print_report(report(layout), layout, is_paged=True)
 
 
 def _with_memory(account: "Document", memory: "MemoryLimit") -> "Document":

@@ -16,7 +16,7 @@ from mezzo.contracts.options.keywords import planning_request_of
 from mezzo.contracts.options.request import Request
 from mezzo.contracts.plans import AddCast, Plan, PlannedNode
 from mezzo.contracts.reading import Artifact
-from mezzo.formats.format_words import read_formats, spell_formats
+from mezzo.formats.format_words import AUTO, read_formats, spell_formats
 from mezzo.planner.options import Options, read_options
 from mezzo.report.records.groups import count_precisions
 from mezzo.report.records.summary import Summary
@@ -118,6 +118,16 @@ def finish(
     )
 
 
+def save(
+    model: Model, converted: Converted, dst: str | os.PathLike[str], *, overwrite: bool
+) -> Converted:
+    """Write a result that is in memory. Raises InputError: as `finish`."""
+    store, path = store_of(model), Path(dst)
+    size = store.write(converted.model, path, overwrite=overwrite)
+    summary = replace(converted.summary, size_after_bytes=size)
+    return replace(converted, path=path, summary=summary, _model=None, _load=store.load)
+
+
 def aimed(src: object, request: Request) -> Request:
     """The request, with the front end's usual target if it names none.
 
@@ -126,7 +136,7 @@ def aimed(src: object, request: Request) -> Request:
     from mezzo.plugins.discovery import frontend_of
 
     frontend = frontend_of(src, warns=False)
-    if request.to is not None:
+    if request.to not in (None, AUTO):
         check_formats(frontend, spell_formats(request.to))
     return request if request.target is not None else replace(request, target=frontend.usual_target)
 

@@ -22,7 +22,8 @@ def summarise_plan(source: str, plan: Plan) -> Headline:
 def summarise_result(source: str, result: str, converted: "ConvertedLike") -> Headline:
     """The headline of a conversion, or of a search if the result comes from one."""
     machine, plan, measured = find_machine(), converted.plan, converted.measured
-    better = find_better(plan.gain, machine)
+    has_tried = measured is not None and bool(measured.tried)
+    better = None if has_tried else find_better(plan.gain, machine)
     if measured is not None and measured.search is not None:
         return head_tuning(source, result, plan, converted.summary, measured, machine, better)
     return head_conversion(source, result, plan, converted.summary, measured, machine, better)

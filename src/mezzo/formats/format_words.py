@@ -22,6 +22,8 @@ class Dtype(Protocol):
 # Accepted format arguments: a name, several, or a dtype of any library, identified by its name.
 FormatLike = str | int | type | DType | Dtype | Sequence[object]
 
+# Asks for the formats, and the target, that gain on this machine.
+AUTO = "auto"
 # Type numbers of ONNX (TensorProto.DataType). 10 is unambiguous; 16 (BF16) may also mean 16 bits.
 _ONNX_NUMBERS = {10: "fp16"}
 _BITS = "16"

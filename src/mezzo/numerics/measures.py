@@ -361,6 +361,20 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TriedFormat:
+    """Formats (as an option: "int8,bf16") for a target that were tried for their speed, without a
+    request for either. `median_ns`: per call; `speed`: speedup over FP32 on the same runtime; both
+    None if it was not timed. `fault`: why it was not taken, whatever its speed.
+    """
+
+    to: str
+    target: str
+    median_ns: float | None = None
+    speed: Interval | None = None
+    fault: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeCheck:
     """A check of a result on its target's own runtime. `why_not`: why it was skipped; then no other
     field counts.
@@ -396,7 +410,8 @@ class RuntimeCheck:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """All measurements for one model's record; those not requested are None or empty. `data`: the
-    data of decisions; `shares_data`: some of it was also used to judge.
+    data of decisions; `shares_data`: some of it was also used to judge. `tried`: the formats that
+    were tried without a request for one, the fastest first.
     """
 
     data: DataSource | None = None
@@ -408,6 +423,7 @@ class Measured:
     search: SearchRecord | None = None
     timing: Timing | None = None
     runtime: RuntimeCheck | None = None
+    tried: tuple[TriedFormat, ...] = ()
     shares_data: bool = False
     notes: tuple[str, ...] = ()
 

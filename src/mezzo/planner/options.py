@@ -25,6 +25,7 @@ from mezzo.contracts.options.request import (
 from mezzo.contracts.plans import Plan
 from mezzo.formats.dtypes import HIGH, LEVEL_DTYPES, LOW_DTYPES, QUANTIZED, DType
 from mezzo.formats.format_words import (
+    AUTO,
     FormatLike,
     read_format,
     read_formats,
@@ -32,7 +33,7 @@ from mezzo.formats.format_words import (
     words_of,
 )
 from mezzo.formats.precision_line import PrecisionLine, line_of, uniform
-from mezzo.planner.choices.gains import choose_format
+from mezzo.planner.choices.gains import SMALLEST, choose_by_tables, choose_format
 from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.recording import name_content
 from mezzo.plugins.discovery import default_target, settle_name
@@ -49,8 +50,6 @@ from mezzo.tables.target import Target
 
 if TYPE_CHECKING:
     from mezzo.planner.recalled import Recalled
-
-_USUAL_FORMAT = "fp16"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +132,7 @@ def requested_formats(request: Request) -> str:
 
     Raises InputError: no such format or target.
     """
-    return _read_formats(request)[0]
+    return spell_formats(with_format(request)[0].to or SMALLEST)
 
 
 def requested_float(request: Request) -> str | None:
@@ -143,18 +142,26 @@ def requested_float(request: Request) -> str | None:
     )
 
 
-def _read_formats(request: Request) -> tuple[str, str | None]:
-    """The formats, and the reason for them if they are a default."""
-    if request.to is not None:
-        return spell_formats(request.to), None
-    if request.target is None:
-        return _USUAL_FORMAT, None
-    return choose_format(chosen_target(_USUAL_FORMAT, request.target), find_machine())
+def with_format(request: Request) -> tuple[Request, str | None]:
+    """The request with its formats, and the reason for them if it leaves them open.
+
+    "auto" without a target takes the target with the formats. Raises InputError: no such target.
+    """
+    if request.to not in (None, AUTO):
+        return request, None
+    if request.target is not None:
+        to, reason = choose_format(chosen_target(SMALLEST, request.target), find_machine())
+        return replace(request, to=to), reason
+    if request.to is None:
+        return replace(request, to=SMALLEST), None
+    to, target, reason = choose_by_tables(find_machine())
+    return replace(request, to=to, target=target), reason
 
 
 def read_options(request: Request) -> Options:
     """Validate a request. Raises InputError: an option has no such value."""
-    to, choice = _read_formats(request)
+    request, choice = with_format(request)
+    to = requested_formats(request)
     words = read_formats(to)
     check_choices(request)
     target = chosen_target(to, request.target)

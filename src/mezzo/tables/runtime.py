@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+NVIDIA_GPU = "an NVIDIA GPU"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
@@ -14,6 +16,7 @@ class Runtime:
         None where mezzo cannot run it. The function is called as `load(path, threads)`, in its
         own process, and returns a callable from inputs by name to outputs by name, as NumPy arrays.
     profiles_nodes: whether its profile has a time for each node, which `--measure` needs.
+    hardware: what it needs in addition to a CPU, such as "an NVIDIA GPU"; None if nothing.
     device: the type of PyTorch device whose programs it runs: "cpu", "cuda"; None elsewhere.
     elsewhere: what a user does with a result where mezzo cannot run it.
     """
@@ -23,5 +26,6 @@ class Runtime:
     provider: str | None = None
     driver: str | None = None
     profiles_nodes: bool = False
+    hardware: str | None = None
     device: str | None = None
     elsewhere: str = "load the result where that runtime is"

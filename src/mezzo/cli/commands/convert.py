@@ -76,6 +76,7 @@ def convert(
     resources = Resources(memory=memory, cluster=cluster, workers=workers, resume=resume)
     resources.check(data)
     output = Output(report=report, verbose=verbose, as_json=as_json, quiet=quiet)
+    options = options if plan_file is not None else options.with_default_format()
     context = CommandContext(
         verb="convert", source=source, result=result, options=options, data=data,
         labels=labels or (), batch=batch, saved=plan_file,
@@ -117,6 +118,8 @@ def _convert_model(
         if save_plan is not None:
             write_plan(converted.plan, save_plan)
     if not output.is_nothing:
+        options = context.options.with_chosen(dict(converted.plan.settings))
+        context = replace(context, options=options)
         teller = _find_teller(context, converted, save_plan)
         _present(replace(context, teller=teller), output, converted, memory_bound)
     end_with_worst([converted.measured])

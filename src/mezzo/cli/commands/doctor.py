@@ -19,17 +19,17 @@ def doctor(as_json: AsJson = False) -> None:
     """
     from mezzo.cli.progress import Patience
     from mezzo.onnx.doctor.examine import examine
+    from mezzo.planner.choices.gains import list_formats
     from mezzo.plugins import discovery
     from mezzo.report.text.doctor import describe_diagnosis, report_diagnosis
 
     targets = discovery.built_in_targets()
     with Patience() as progress:
         diagnosis = examine(targets, progress)
+    formats = list_formats(diagnosis.machine, diagnosis.gpus)
     print_result(
-        lambda: describe_diagnosis(__version__, diagnosis),
-        lambda layout: report_diagnosis(
-            layout, __version__, diagnosis, discovery.runnable_targets()
-        ),
+        lambda: describe_diagnosis(__version__, diagnosis, formats),
+        lambda layout: report_diagnosis(layout, __version__, diagnosis, formats),
         as_json=as_json,
     )
     if not diagnosis.is_sound:

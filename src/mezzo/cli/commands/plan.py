@@ -42,6 +42,7 @@ def plan(
 ) -> None:
     """Decide what a conversion would do, and write no model."""
     check_destinations({"--save": save}, (source,))
+    options = options.with_default_format()
     chosen = options.to_library()
 
     from mezzo.api import convert as pipeline
@@ -60,6 +61,7 @@ def plan(
         print_json(to_json(planned))
         return
     layout = output_layout()
+    options = options.with_chosen(dict(planned.settings))
     context = CommandContext(
         verb="plan", source=source, result=result_of(source, planned), options=options, saved=save
     )

@@ -49,12 +49,13 @@ TargetName = Annotated[str | None, _named("target")]
 
 
 def policies(name: PolicyName = None, as_json: AsJson = False) -> None:
-    """List the policies: what is wanted, rule by rule. With a name, that one."""
+    """List the policies: which operators each prefers low. With a name, that one's rules."""
     from mezzo.plugins import discovery
-    from mezzo.report.text.catalogue import report_policies
+    from mezzo.report.text.catalogue import report_policies, report_policy_list
 
     table = _chosen(discovery.policies(), "policy", name)
-    _print_rows("policies", table, report_policies, as_json=as_json)
+    report = report_policy_list if name is None else report_policies
+    _print_rows("policies", table, report, as_json=as_json)
 
 
 @with_options
@@ -205,29 +206,36 @@ def _print_broken(table: "Table[T]") -> None:
 
 def ops(
     pattern: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="[PATTERN]",
             help="A glob on operator names; case is ignored.",
             show_default=False,
             autocompletion=complete_operator,
         ),
-    ] = "*",
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List what is true of each operator in any model: its cost, its numeric risks."""
+    """Count the operators that mezzo knows. With a pattern, list what is true of each in any model:
+    its cost, its numeric risks.
+    """
     from mezzo.plugins import discovery
     from mezzo.report.records.documents import document, encode_fields
-    from mezzo.report.text.catalogue import report_operators
+    from mezzo.report.text.catalogue import report_operator_counts, report_operators
 
-    rows = _match(pattern)
+    rows = _match(pattern or "*")
     presets = [policy for _, policy in sorted(discovery.policies().items())]
 
     def account() -> "Document":
         rows_json = [{"dialect": dialect, **encode_fields(row)} for dialect, row in rows]
         return document("ops", {"ops": rows_json})
 
-    print_result(account, lambda layout: report_operators(layout, rows, presets), as_json=as_json)
+    def report(layout: "Layout") -> "Iterable[RenderableType]":
+        if pattern is None:
+            return report_operator_counts(layout, rows)
+        return report_operators(layout, rows, presets)
+
+    print_result(account, report, as_json=as_json)
 
 
 def _match(pattern: str) -> list[tuple[str, OpFacts]]:

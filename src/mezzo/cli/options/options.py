@@ -15,6 +15,7 @@ from mezzo.cli.options.words import Written
 from mezzo.contracts.options.option import Form, Panel, about
 from mezzo.contracts.options.request import SEARCH_DEFAULTS, Request
 from mezzo.formats.dtypes import LOW_DTYPES
+from mezzo.formats.format_words import AUTO
 
 if TYPE_CHECKING:
     from mezzo.contracts.options.keyword_types import ConvertOptions, PlanOptions
@@ -85,6 +86,28 @@ class CommandOptions:
     def with_words(self, name: str, written: Written) -> "CommandOptions":
         """A copy with another value of an option."""
         return CommandOptions({**self.written, name: written})
+
+    def with_default_format(self) -> "CommandOptions":
+        """A copy that asks for what gains on this machine, unless an option names a format or a
+        target.
+        """
+        is_open = {"to", "target", "io", "fix_region"}.isdisjoint(self.written)
+        return self.with_words("to", AUTO) if is_open else self
+
+    def with_chosen(self, settings: Mapping[str, str]) -> "CommandOptions":
+        """A copy with the formats and the target that "auto" chose, from the settings of its
+        plan.
+        """
+        if self.written.get("to") != AUTO:
+            return self
+        from mezzo.plugins.discovery import default_target
+
+        usual, chosen = default_target(settings["to"]), self.with_words("to", settings["to"])
+        if settings["calibrator"] != self.word("calibrator"):
+            chosen = chosen.with_words("calibrator", settings["calibrator"])
+        if usual is not None and usual.name == settings["target"]:
+            return chosen
+        return chosen.with_words("target", settings["target"])
 
     def without(self, *names: str) -> "CommandOptions":
         """A copy with some options at their defaults."""

@@ -36,7 +36,8 @@ class Request:
     to: FormatLike | None = field(
         default=None,
         metadata=OptionInfo(
-            "What to convert to: fp16, bf16 or int8, or int8 beside a float: int8,bf16.",
+            "What to convert to: fp16, bf16 or int8, int8 with a float (int8,bf16), or auto: what"
+            " gains on this machine.",
             Form.FORMATS,
             OptionScope.OTHER,
             Panel.WHAT,

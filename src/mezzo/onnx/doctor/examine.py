@@ -127,7 +127,7 @@ def _check_targets(
                 name=f"run and time {name}",
                 can=False,
                 purpose="its table is all mezzo has",
-                reason="not by mezzo",
+                reason="mezzo cannot time this target here",
                 remedy=_find_sign(runtime, by_name) or runtime.elsewhere,
             )
             continue

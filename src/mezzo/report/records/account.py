@@ -186,6 +186,7 @@ def _account(
         "search": None,
         "timing": None,
         "runtime": None,
+        "tried": [],
         "graph": None,
         "plans": [],
         "next": [],
@@ -243,6 +244,7 @@ def _describe_measured(
         "search": encode(measured.search),
         "timing": encode(measured.timing),
         "runtime": None if runtime is None else sections.describe_runtime(runtime),
+        "tried": encode(measured.tried),
     }
 
 

@@ -97,7 +97,7 @@ def head_conversion(
             risk = "the result was written all the same: it is not fit for use there"
     elif comparison is None:
         standing, verdict = ResultStanding.UNJUDGED, f"written, not judged: {_count_nodes(plan)}"
-        risk = _asked_for(plan) or _UNMEASURED
+        risk = _asked_for(plan) or _random_alone(measured) or _UNMEASURED
         aim = Aim(Move.JUDGE) if runs_low(plan) else explain_example(plan)
     else:
         assert measured is not None, "a comparison was measured"
@@ -280,6 +280,15 @@ def _asked_for(plan: Plan) -> str | None:
         return None
     runs = "node runs" if len(forced) == 1 else "nodes run"
     return f"nothing was measured, and {len(forced)} {runs} low because --include says so"
+
+
+def _random_alone(measured: "Measured | None") -> str | None:
+    """A risk: the target's runtime ran random inputs, and no real ones; None if it ran none."""
+    checked = None if measured is None else measured.runtime
+    if checked is None or checked.comparison is None:
+        return None
+    error = checked.comparison.verdict.error.estimate
+    return f"run on random inputs alone (error {error:.2g}): real ones may show more"
 
 
 def find_worst_file(folder: "Folder") -> "File":

@@ -1,5 +1,6 @@
 """Tables of policies, strategies, targets and operators for people."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import RenderableType
@@ -15,7 +16,8 @@ from mezzo.report.layout.names import clean, join_some
 from mezzo.report.layout.numbers import spell_count
 from mezzo.report.records.strategies import StrategyRow
 from mezzo.tables.facts import OpFacts
-from mezzo.tables.policy import Policy, Rule
+from mezzo.tables.ops import op_facts
+from mezzo.tables.policy import Category, Policy, Rule
 from mezzo.tables.quantized_kernels import Bias, Operand, QuantizedKernel
 from mezzo.tables.rows import EVERY_VERSION
 from mezzo.tables.target import Gain, KernelListing, Refusal, Target
@@ -24,6 +26,41 @@ Row = tuple[str, OpFacts]  # dialect and facts
 Origins = Mapping[str, Origin]  # by name
 _DETAILED = 3
 _OPS_SHOWN = 4
+
+
+def report_policy_list(
+    layout: Layout, policies: Iterable[Policy], origins: Origins
+) -> list[RenderableType]:
+    """One line per policy: how many ONNX operators it prefers low, decides by their neighbours and
+    keeps in FP32, by name alone and in FP16, and its summary.
+    """
+    counted = (Category.ALLOW, Category.INFER, Category.DENY)
+    numbers = ("low", "as neighbours", "f32")
+    table = layout.make_table(
+        "policy", *numbers, "what it is for", right=numbers, fixed=("policy",)
+    )
+    facts = op_facts("onnx")
+    for policy in policies:
+        verdicts = Counter(
+            policy.judge(("onnx", op), row, LOW_DTYPES["fp16"]).category
+            for op, row in facts.items()
+        )
+        verdicts[Category.INFER] += verdicts[Category.CLEAR]
+        counts = (str(verdicts[category]) for category in counted)
+        table.add_row(Text(clean(policy.name), style="cyan"), *counts, policy.summary)
+    captions = (
+        f"of {spell_count(len(facts), 'ONNX operator')} in FP16, by name alone; structure and"
+        " weights decide more",
+        *_spell_plug_ins(origins),
+        "'mezzo policies NAME' prints one policy's rules",
+    )
+    lines = [indented(clean(line), style="dim") for line in captions]
+    return [heading("policies"), blank(), table, blank(), *lines]
+
+
+def _spell_plug_ins(origins: Origins) -> list[str]:
+    """Where rows of a table come from that are not mezzo's own."""
+    return [f"{name}: {origin}" for name, origin in origins.items() if not origin.is_built_in]
 
 
 def report_policies(
@@ -115,7 +152,7 @@ def _spell_newest(dialect: str, newest: int) -> str:
 def report_target_matrix(
     layout: Layout, targets: Sequence[Target], origins: Origins
 ) -> list[RenderableType]:
-    """One line per target: what it does in each format, and in which it is the default."""
+    """One line per target: what it does in each format; which hardware it needs; defaults."""
     formats = {
         word: dtype
         for word, dtype in LEVEL_DTYPES.items()
@@ -130,28 +167,43 @@ def report_target_matrix(
         for target in targets
         if (words := [word for word in formats if word in target.default_for])
     ]
-    plug_ins = {name: origin for name, origin in origins.items() if not origin.is_built_in}
     captions = (
-        "gains: faster than FP32, on hardware with one of the features named, if any is",
-        "runs: what it gains is not known; a format without an entry does not run there",
+        "gains: faster than FP32; gains*: on the hardware below; runs: speed unknown; -: no",
+        *(f"* {line}" for line in _spell_hardware(targets, formats)),
         "; ".join(defaults),
-        *(f"{name}: {origin}, all others built in" for name, origin in plug_ins.items()),
-        "'mezzo targets NAME' prints one target's rows and their sources",
+        *_spell_plug_ins(origins),
+        "'mezzo targets NAME' prints one target's rows and their sources; 'mezzo doctor' says what"
+        " gains on this machine",
     )
     lines = [indented(clean(line), style="dim") for line in captions if line]
     return [heading("targets by format"), blank(), table, blank(), *lines]
 
 
 def _spell_speed(target: Target, dtype: DType) -> str:
-    """What a target does in a format: gains, and with which features; no gain; runs; or nothing."""
+    """What a target does in a format: gains, perhaps on some hardware; no gain; runs; or not."""
     if not target.covers(dtype):
-        return ""
+        return "-"
     gain = target.gain(dtype)
     if gain is None:
         return "runs"
     if not gain.is_faster:
         return "no gain"
-    return f"gains: {_join_needs(gain.needs)}" if gain.needs else "gains"
+    return "gains*" if gain.needs else "gains"
+
+
+def _spell_hardware(targets: Sequence[Target], formats: Mapping[str, DType]) -> list[str]:
+    """The features of which a gain needs one, with the formats and targets that need it."""
+    needing: dict[tuple[str, ...], dict[str, list[str]]] = {}
+    for target in targets:
+        for word, dtype in formats.items():
+            gain = target.gain(dtype)
+            if gain is not None and gain.is_faster and gain.needs:
+                needing.setdefault(gain.needs, {}).setdefault(word, []).append(target.name)
+    return [
+        f"{word} on {', '.join(names)}: {_join_needs(needs)}"
+        for needs, by_format in needing.items()
+        for word, names in by_format.items()
+    ]
 
 
 def report_targets(
@@ -300,6 +352,19 @@ def _cite(source: str, since: str) -> str:
 
 def _join_needs(needs: Sequence[str]) -> str:
     return " or ".join(needs)
+
+
+def report_operator_counts(layout: Layout, rows: Sequence[Row]) -> list[RenderableType]:
+    """How many operators each dialect has, by cost."""
+    table = layout.make_table(
+        "dialect", "operators", "by cost", right=("operators",), fixed=("dialect",)
+    )
+    for dialect in dict.fromkeys(dialect for dialect, _ in rows):
+        counts = Counter(row.cost.value for row_dialect, row in rows if row_dialect == dialect)
+        by_cost = ", ".join(f"{count} {cost}" for cost, count in counts.most_common())
+        table.add_row(Text(dialect, style="cyan"), str(counts.total()), by_cost)
+    hint = "'mezzo ops PATTERN', such as 'Soft*', prints risks and verdicts; '*' prints all"
+    return [heading("operators"), blank(), table, blank(), indented(hint, style="dim")]
 
 
 def report_operators(

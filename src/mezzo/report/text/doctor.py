@@ -1,46 +1,40 @@
 """Report of an installation: packages, possible checks, speed on this CPU, and remedies."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from mezzo.common.machine import Machine, is_cpu_feature
 from mezzo.common.sizes import format_size
-from mezzo.formats.dtypes import LOW_DTYPES
 from mezzo.report.layout.layout import Layout, blank, heading, indented, section
 from mezzo.report.layout.names import clean
 from mezzo.report.layout.numbers import spell_count
 from mezzo.report.records.documents import Document, document
-from mezzo.tables.target import Gain, Target
 
 if TYPE_CHECKING:
     from mezzo.common.diagnosis import Check, Diagnosis, FoundPackage
+    from mezzo.planner.choices.gains import FormatHere
 
 _STYLES = {"works": "green", "missing": "yellow", "broken": "red", "unsupported": "red"}
 
 
 def report_diagnosis(
-    layout: Layout, version: str, diagnosis: "Diagnosis", targets: Mapping[str, Target]
+    layout: Layout, version: str, diagnosis: "Diagnosis", formats: "Sequence[FormatHere]"
 ) -> list[RenderableType]:
-    """A diagnosis. `version` is mezzo's; `targets` are those whose speed depends on this CPU."""
+    """A diagnosis, and what each format gains here. `version` is mezzo's."""
     parts: list[RenderableType] = [
         heading(f"mezzo {version}, {diagnosis.python}"),
         indented(clean(diagnosis.executable)),
         *map(indented, _spell_machine(diagnosis)),
-        *section("what mezzo stands on", _tabulate_packages(layout, diagnosis.base)),
-        *section("what it can use", _tabulate_packages(layout, diagnosis.optional)),
+        *section("dependencies", _tabulate_packages(layout, diagnosis.base)),
+        *section("optional dependencies", _tabulate_packages(layout, diagnosis.optional)),
         *section("what can be checked here", _tabulate_checks(layout, diagnosis.checks)),
-        *section("speed on this CPU"),
+        *section("which format on this machine", _tabulate_formats(layout, formats)),
+        blank(),
+        indented("'mezzo convert MODEL OUT' measures what gains, and takes the fastest"),
+        blank(),
     ]
-    for name, target in targets.items():
-        gains = ((dtype, target.gain(dtype)) for dtype in LOW_DTYPES.values())
-        parts += [
-            indented(f"{name}, {dtype}: {spell_gain(gain, diagnosis.machine)}")
-            for dtype, gain in gains
-        ]
-    parts.append(blank())
     if diagnosis.is_sound:
         return [*parts, Text("the installation works", style="bold green")]
     parts.append(Text("the installation is broken", style="bold red"))
@@ -49,8 +43,10 @@ def report_diagnosis(
     return parts
 
 
-def describe_diagnosis(version: str, diagnosis: "Diagnosis") -> Document:
-    """A diagnosis as JSON data."""
+def describe_diagnosis(
+    version: str, diagnosis: "Diagnosis", formats: "Sequence[FormatHere]"
+) -> Document:
+    """A diagnosis as JSON data, with what each format gains here."""
     memory = diagnosis.memory_bytes
     return document(
         "doctor",
@@ -85,6 +81,7 @@ def describe_diagnosis(version: str, diagnosis: "Diagnosis") -> Document:
                 }
                 for check in diagnosis.checks
             ],
+            "formats": [row._asdict() for row in formats],
         },
     )
 
@@ -135,6 +132,16 @@ def _tabulate_checks(layout: Layout, checks: "Sequence[Check]") -> RenderableTyp
     return table
 
 
+def _tabulate_formats(layout: Layout, formats: "Sequence[FormatHere]") -> RenderableType:
+    fixed = ("target", "format", "speed")
+    table = layout.make_table("target", "format", "speed", "why, or what to do", fixed=fixed)
+    for row in formats:
+        name, outcome = Text(clean(row.target), style="cyan"), Text(row.outcome)
+        outcome.stylize("green" if row.outcome == "gains" else "")
+        table.add_row(name, row.to, outcome, clean(row.why))
+    return table
+
+
 def _describe_found(package: "FoundPackage") -> Document:
     return {
         "name": package.name,
@@ -145,16 +152,3 @@ def _describe_found(package: "FoundPackage") -> Document:
         "reason": package.reason,
         "remedy": package.remedy,
     }
-
-
-def spell_gain(gain: Gain | None, machine: Machine) -> str:
-    """What the table knows of a dtype's speed, and whether this machine has what it takes."""
-    if gain is None:
-        return "nothing is known"
-    if not gain.is_faster or not gain.needs:
-        return gain.because
-    if machine.features is None or not any(map(is_cpu_feature, gain.needs)):
-        return f"{gain.because}; needs {' or '.join(gain.needs)}"
-    here = [feature for feature in gain.needs if feature in machine.features]
-    features = " and ".join(here) or f"no {' and no '.join(gain.needs)}"
-    return f"{gain.because}; this machine has {features}"

@@ -14,7 +14,7 @@ from functools import partial
 
 from mezzo.formats.dtypes import HALF_FORMATS, DType
 from mezzo.tables.fusions import Constraint, Fusion, Inside, Stage, Step
-from mezzo.tables.runtime import Runtime
+from mezzo.tables.runtime import NVIDIA_GPU, Runtime
 from mezzo.tables.target import Gain, KernelListing, Refusal, Target, kernels
 
 _SINCE = "ONNX Runtime 1.31.1"
@@ -164,6 +164,7 @@ TARGET = Target(
         module="onnxruntime",
         provider="CUDAExecutionProvider",
         driver="onnxruntime",
+        hardware=NVIDIA_GPU,
         elsewhere="pip install onnxruntime-gpu, in an environment of its own, where the GPU is",
     ),
     summary="what ONNX Runtime's CUDA provider has kernels for",

@@ -77,6 +77,7 @@ TARGET = Target(
     ),
     runtime=Runtime(
         package="onnxruntime-web",
+        hardware="WebGPU",
         elsewhere="npm install onnxruntime-web, and load the result in a browser",
     ),
     summary=(

@@ -6,7 +6,7 @@ from functools import partial
 from mezzo.formats.dtypes import HALF_FORMATS, DType
 from mezzo.tables.fusions import Constraint, Fusion, Stage, Step
 from mezzo.tables.quantized_kernels import Operand, OutputMode, QuantizedKernel, weight
-from mezzo.tables.runtime import Runtime
+from mezzo.tables.runtime import NVIDIA_GPU, Runtime
 from mezzo.tables.target import Gain, KernelListing, Refusal, Target, kernels
 
 _SOURCE = "docs/operators.md, onnx/onnx-tensorrt"
@@ -169,6 +169,7 @@ TARGET = Target(
     runtime=Runtime(
         package="tensorrt",
         module="tensorrt",
+        hardware=NVIDIA_GPU,
         elsewhere=(
             "pip install tensorrt, or trtexec --stronglyTyped --onnx=RESULT, where the GPU is"
         ),
