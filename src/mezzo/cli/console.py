@@ -49,8 +49,8 @@ def print_report(
             for part in parts:
                 console.print(part, crop=False)  # long commands wrap and are not cropped
         if captured is not None:
-            text = captured.get()
-            _page(text, text.count("\n"))
+            screen = captured.get()
+            _page(screen, screen.count("\n"))
         return
     text = io.StringIO()
     plain = Console(

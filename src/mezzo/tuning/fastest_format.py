@@ -123,8 +123,8 @@ def _try(
     try:
         converted = convert(request, data)
     except MezzoError:
-        fault = "cannot be converted"
-        return _Trial(candidate=candidate, converted=None, found=replace(found, fault=fault))
+        found = replace(found, fault="cannot be converted")
+        return _Trial(candidate=candidate, converted=None, found=found)
     measured = converted.measured or Measured()
     fault = _find_fault(measured, is_judged=data != "random", needs_evidence=needs_evidence)
     found = replace(found, fault=fault)
