@@ -170,3 +170,19 @@ def make_wide() -> Callable[[], Any]:
         return onnx.parser.parse_model(MODEL)
 
     return make
+
+
+@pytest.mark.parametrize(("to", "target"), [("bf16", "openvino-cpu"), ("fp16", "tensorrt")])
+def test_a_model_that_mezzo_has_made_stays_as_it_is(monkeypatch: pytest.MonkeyPatch, to: str, target: str) -> None:
+    monkeypatch.setattr("mezzo.tuning.fastest_format.find_candidates", lambda machine: [INT8])
+    made = mezzo.convert(onnx.parser.parse_model(MODEL), to=to, target=target)
+    again = mezzo.convert(made.model, to="auto")
+    assert again.model.SerializeToString() == made.model.SerializeToString()
+    assert {**dict(again.plan.settings), "to": to, "target": target} == dict(again.plan.settings)
+    assert dict(mezzo.plan(made.model, to="auto").settings)["target"] == target
+
+
+def test_resuming_is_of_one_format(tmp_path: Any) -> None:
+    source = onnx.parser.parse_model(MODEL)
+    with pytest.raises(mezzo.InputError, match="resume continues the conversion to one format"):
+        mezzo.convert(source, to="auto", data="random", resume=tmp_path / "state.npz")

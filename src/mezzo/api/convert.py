@@ -7,11 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from mezzo.common.errors import InputError
-from mezzo.common.message_style import option, verb
+from mezzo.common.message_style import option, setting, verb
 from mezzo.common.safe_paths import check_destination
 from mezzo.contracts.frontend import Progress
 from mezzo.contracts.options.keyword_types import ConvertOptions, PlanOptions
-from mezzo.contracts.options.keywords import documents_options, named_settings, request_of
+from mezzo.contracts.options.keywords import (
+    documents_options,
+    named_settings,
+    planning_request_of,
+    request_of,
+)
 from mezzo.contracts.options.request import Request
 from mezzo.contracts.plans import AddCast, Plan
 from mezzo.conversion.results import (
@@ -19,12 +24,13 @@ from mezzo.conversion.results import (
     aimed,
     finish,
     open_source,
-    read_plan_options,
     save,
 )
+from mezzo.formats.dtypes import LOW_DTYPES
 from mezzo.formats.format_words import AUTO
 from mezzo.io import planfile
 from mezzo.planner.options import Options, check_parameters, read_options, replay_options
+from mezzo.plugins.discovery import targets
 
 if TYPE_CHECKING:
     import onnx
@@ -135,11 +141,32 @@ def convert(
         model = open_source(src, request.trust_external_paths, progress)
         return _convert(model, dst, replaying, replayed, overwrite=overwrite)
     model = open_source(src, request.trust_external_paths, progress)
+    request = _as_recorded(request, model)
     if request.to == AUTO and request.target is None:
+        if files is not None:
+            raise InputError(
+                f"{option('resume')} continues the conversion to one format, and"
+                f" {setting('to', AUTO)} tries several; name one with {option('to')}"
+            )
         return _convert_to_fastest(
             model, dst, request, data, labels, batch_size, overwrite=overwrite
         )
     return convert_opened(model, dst, request, data, labels, batch_size, files, overwrite=overwrite)
+
+
+def _as_recorded(request: Request, model: "Model") -> Request:
+    """The request; of a model that mezzo has made, "auto" means the float and target of its
+    metadata, so that it stays as it is.
+    """
+    if request.to != AUTO or request.target is not None or model.record is None:
+        return request
+    from mezzo.conversion.recall import recorded_target
+
+    target, low = recorded_target(model)
+    words = {dtype: word for word, dtype in LOW_DTYPES.items()}
+    if low not in words or target not in targets():
+        return replace(request, to=None)
+    return replace(request, to=words[low], target=target)
 
 
 def _convert_to_fastest(
@@ -235,8 +262,11 @@ def plan(
     from mezzo.conversion.conversion import convert_model
     from mezzo.conversion.recall import asks_for_more, recall
 
-    chosen, trust = read_plan_options(src, options)
-    model = open_source(src, trust, progress)
+    request = aimed(src, planning_request_of(options))
+    chosen = read_options(request)
+    model = open_source(src, request.trust_external_paths, progress)
+    if _as_recorded(request, model) is not request:
+        chosen = read_options(_as_recorded(request, model))
     recalled_options = recall(model, chosen)
     is_kept = recalled_options.recalled is not None and not asks_for_more(recalled_options)
     if is_kept or not chosen.prepares_model:
