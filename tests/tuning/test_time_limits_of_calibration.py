@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from test_resuming import Ending
 
@@ -13,7 +14,9 @@ from mezzo.contracts.executor import Job, working_with
 from mezzo.quantize.collection import CollectingJob
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
-ASKED: dict[str, Any] = {"data": DIGITS / "heldout.npz", "labels": ["label"], "batch_size": 45}
+with np.load(DIGITS / "heldout.npz") as _held:
+    _IMAGES = _held["image"][:96]
+ASKED: dict[str, Any] = {"data": [{"image": _IMAGES[start : start + 8]} for start in range(0, 96, 8)]}
 # 12 batches, of which every fourth is held out for the last check, and of the other nine every fourth from the scales.
 CALIBRATED, HELD = 7, 9
 
