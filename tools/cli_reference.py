@@ -9,7 +9,8 @@ from typing import Any
 import typer
 from generated import keep
 
-from mezzo.cli.app import make_app
+from mezzo.cli.app import load_commands, make_app
+from mezzo.cli.help import default_of, group_options
 from mezzo.cli.hints.examples import EXAMPLES, TOP_EXAMPLES
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "cli.md"
@@ -18,7 +19,8 @@ HEAD = """\
 
 <!-- Written by tools/cli_reference.py from the commands' own help: change that, then run the script. -->
 
-`mezzo COMMAND --help` prints the same. `mezzo --install-completion` teaches your shell (bash, zsh, fish) to complete
+`mezzo COMMAND --help-all` prints the same, and `--help` the options that most people need.
+`mezzo --install-completion` teaches your shell (bash, zsh, fish) to complete
 commands, options, the names of policies, strategies, targets, formats and operators, and the node names of the model
 that stands on the command line. The model is read, never run; its names are kept in the user's cache folder
 (`$XDG_CACHE_HOME/mezzo/names`), and names with signs that a shell would act on are not offered.
@@ -55,7 +57,7 @@ def render() -> str:
     """Lay out the whole page."""
     group: Any = typer.main.get_command(make_app())
     parts = [HEAD, *_render_command("mezzo", group, TOP_EXAMPLES)]
-    for name, command in group.commands.items():
+    for name, command in load_commands().items():
         parts += _render_command(f"mezzo {name}", command, name)
     return "\n".join(parts)
 
@@ -64,14 +66,17 @@ def _render_command(title: str, command: Any, examples: str) -> Iterator[str]:
     yield f"## {title}\n"
     yield f"{inspect.cleandoc(command.help)}\n"
     arguments = [p for p in command.params if p.param_type_name == "argument"]
-    options = [p for p in command.params if p.param_type_name == "option" and p.name not in _TYPERS_OWN]
+    groups = group_options(p for p in command.params if p.name not in _TYPERS_OWN)
     if arguments:
         yield "| argument | meaning |\n|---|---|"
         yield from (f"| `{_cell(p.metavar or p.name)}` | {_cell(p.help)} |" for p in arguments)
         yield ""
     yield "| option | meaning | default |\n|---|---|---|"
-    for option in options:
-        yield f"| {_cell(_spelling(option))} | {_cell(option.help)} | {_cell(_default(option))} |"
+    for name, options in groups.items():
+        if len(groups) > 1:
+            yield f"| **{name}** | | |"
+        for option in options:
+            yield f"| {_cell(_spelling(option))} | {_cell(option.help)} | {_cell(_default(option))} |"
     yield "\n```sh"
     for words, effect in EXAMPLES[examples]:
         yield f"{words}  # {effect}" if effect else words
@@ -86,11 +91,8 @@ def _spelling(option: Any) -> str:
 
 
 def _default(option: Any) -> str:
-    if isinstance(option.show_default, str):
-        return option.show_default
-    if option.is_flag or option.default is None or callable(option.default):
-        return ""
-    return f"`{option.default}`"
+    default = default_of(option)
+    return default if not default or isinstance(option.show_default, str) else f"`{default}`"
 
 
 def _cell(text: str) -> str:

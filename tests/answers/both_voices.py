@@ -3,9 +3,7 @@
 import shlex
 from dataclasses import dataclass
 
-import typer
-
-from mezzo.cli.app import make_app
+from mezzo.cli.app import COMMANDS
 
 _VERBS = frozenset({"convert", "plan", "compare", "tune", "ranges", "explain"})
 _KEYWORDS = {"batch": "batch_size", "plan_file": "plan"}
@@ -29,7 +27,7 @@ def call_of(line: str) -> Call | None:
     words = shlex.split(line.removeprefix("$ "))[1:]
     if not words or words[0] not in _VERBS:
         return None
-    command = typer.main.get_command(make_app()).commands[words[0]]  # type: ignore[attr-defined]  # a group has some
+    command = COMMANDS[words[0]].load()
     options = {word: p for p in command.params for word in p.opts if word.startswith("--")}
     wanted = [p for p in command.params if not p.opts[0].startswith("--")]
     arguments: list[str] = []

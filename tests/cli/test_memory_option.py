@@ -86,6 +86,6 @@ def test_a_node_that_does_not_fit_leaves_nothing_behind(run: Run, monkeypatch: p
 
 @pytest.mark.parametrize("command", ["ranges", "compare", "sensitivity", "tune", "convert", "quantize-report"])
 def test_every_command_that_runs_a_model_takes_it(command: str, run: Run) -> None:
-    text = " ".join(run(command, "--help").out.replace("│", " ").split())
+    text = " ".join(run(command, "--help-all").out.split())
     assert "--memory" in text
     assert "Hold no more than this: a model that does not fit runs in segments, with the same results." in text

@@ -60,9 +60,9 @@ def test_output_in_a_pipe_is_plain(folder, words):
 
 
 def test_help_shows_examples_line_by_line(run):
-    out = run("convert", "--help").out
+    out = run("convert", "--help-all").out
     for words, _ in EXAMPLES["convert"]:
-        assert f"    {words}\n" in out
+        assert f"  {words}\n" in out
 
 
 @pytest.mark.parametrize("command", list(EXAMPLES))

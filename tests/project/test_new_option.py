@@ -48,7 +48,7 @@ onnx.save(model, "model.onnx")
 np.savez("data.npz", x=np.linspace(-1, 1, 64, dtype=np.float32).reshape(16, 4))
 run = lambda *words: CliRunner().invoke(make_app(), list(words))
 told = {}
-told["help"] = {verb: run(verb, "--help").output for verb in ("convert", "plan", "explain", "tune", "compare")}
+told["help"] = {verb: run(verb, "--help-all").output for verb in ("convert", "plan", "explain", "tune", "compare")}
 told["signature"] = str(inspect.signature(mezzo.convert).parameters["hurry"])
 told["doc"] = mezzo.convert.__doc__
 told["plan"] = dict(mezzo.plan(model, hurry="yes", glue=["mm"]).settings)

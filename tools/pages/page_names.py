@@ -16,7 +16,7 @@ from pathlib import Path
 import typer
 from page_blocks import ROOT, Block, commands_of, spelled
 
-from mezzo.cli.app import make_app
+from mezzo.cli.app import load_commands, make_app
 from mezzo.plugins.entries import GROUPS
 
 _QUOTED = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
@@ -98,10 +98,10 @@ def _missing_in_mezzo(words: list[str]) -> Iterator[str]:
 def _options() -> dict[str, frozenset[str]]:
     """The options of each command by its name; those of `mezzo` itself under the empty one."""
     group = typer.main.get_command(make_app())
-    commands = getattr(group, "commands", {})
-    found = {name: frozenset(word for p in command.params for word in p.opts) for name, command in commands.items()}
+    commands = load_commands().items()
+    found = {name: frozenset(word for p in command.params for word in p.opts) for name, command in commands}
     found[""] = frozenset(word for p in group.params for word in p.opts)
-    return {name: words | {"--help", "--install-completion"} for name, words in found.items()}
+    return {name: words | {"--help", "--help-all", "--install-completion"} for name, words in found.items()}
 
 
 def _missing_in_script(words: list[str]) -> Iterator[str]:

@@ -2,18 +2,17 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import Any
 
 import typer
 
 from mezzo.cli import INTERRUPTED
-from mezzo.cli.app import make_app
+from mezzo.cli.app import COMMANDS, make_app
 from mezzo.cli.console import print_error
-from mezzo.cli.hints.completion import answer_bash, is_asked_by_bash
 from mezzo.cli.interrupts import Interrupts
-from mezzo.cli.usage import check_said_once, explain_usage
-from mezzo.common.errors import ContractError, MezzoError
+from mezzo.common.errors import ContractError, InputError, MezzoError
 from mezzo.common.message_style import MessageStyle, using_message_style
 from mezzo.common.telemetry import opt_out_of_telemetry
 
@@ -39,10 +38,10 @@ def main(arguments: Sequence[str] | None, interrupts: Interrupts) -> int:
     words = respell(sys.argv[1:] if arguments is None else arguments)
     try:
         with using_message_style(MessageStyle.SHELL):
-            if words and words[0] in (commands := getattr(command, "commands", {})):
-                check_said_once(commands[words[0]].params, words[1:])
+            if words and words[0] in COMMANDS:
+                check_said_once(COMMANDS[words[0]].load().params, words[1:])
             run = partial(command.main, args=words, prog_name="mezzo", standalone_mode=False)
-            code = answer_bash(os.environ, run) if is_asked_by_bash(os.environ) else run()
+            code = _complete(run) if "_MEZZO_COMPLETE" in os.environ else run()
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except Exception as error:
@@ -55,10 +54,43 @@ def main(arguments: Sequence[str] | None, interrupts: Interrupts) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _complete(run: partial[Any]) -> Any:
+    """Answer a shell that completes a word."""
+    from mezzo.cli.hints.completion import answer_bash, is_asked_by_bash
+
+    return answer_bash(os.environ, run) if is_asked_by_bash(os.environ) else run()
+
+
+def check_said_once(parameters: Iterable[Any], words: Sequence[str]) -> None:
+    """Raises InputError: a single-valued option has two values; the parser would drop one."""
+    by_option = {
+        word: parameter
+        for parameter in parameters
+        for word in parameter.opts
+        if word.startswith("--")
+    }
+    values: dict[str, str] = {}
+    remaining = iter(words)
+    for word in remaining:
+        if word == "--":
+            return
+        option, equals, value = word.partition("=")
+        parameter = by_option.get(option)
+        if parameter is None or parameter.is_flag or parameter.multiple:
+            if parameter is not None and not parameter.is_flag and not equals:
+                next(remaining, None)
+            continue
+        value = value if equals else next(remaining, "")
+        if values.setdefault(option, value) != value:
+            raise InputError(f"{option} is given twice, {values[option]!r} and {value!r}; keep one")
+
+
 def _print_fault(error: Exception, words: Sequence[str]) -> int | None:
     """Print an error that a user can cause, and return the exit code; None for internal errors."""
     match error:
         case _ if isinstance(error, _USAGE_ERROR):
+            from mezzo.cli.usage import explain_usage
+
             return explain_usage(error, words)
         case MezzoError():
             print_error(str(error))
@@ -85,11 +117,14 @@ def _package_of(error: ImportError) -> str | None:
 
 
 def respell(words: Sequence[str]) -> list[str]:
-    """The words of a command, with "plan diff A B" replaced by "diff A B".
+    """The words of a command, with "plan diff A B" replaced by "diff A B", and "help COMMAND" by
+    "COMMAND --help".
 
     `diff` is a command of its own, and a model follows `plan`; but people try "plan diff" first.
     """
     words = list(words)
     if words[:2] == ["plan", "diff"] and not os.path.lexists("diff"):
         return ["diff", *words[2:]]
+    if words[:1] == ["help"]:
+        return [*words[1:], "--help"]
     return words

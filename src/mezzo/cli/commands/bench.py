@@ -38,7 +38,7 @@ _Data = Annotated[
         metavar="DATA",
         help="What they are fed: an .npz file with an array for each input, by "
         "its name, or a folder of them, or 'random'.",
-        rich_help_panel=data_options.PANEL,
+        rich_help_panel=shared.COMMON_PANEL,
     ),
 ]
 _Batch = Annotated[
@@ -78,7 +78,7 @@ _Runs = Annotated[
         metavar="N",
         help="Timed turns of each file, over all starts.",
         show_default="60",
-        rich_help_panel=_CARE,
+        rich_help_panel=shared.COMMON_PANEL,
     ),
 ]
 _Seconds = Annotated[
@@ -117,7 +117,7 @@ _Layers = Annotated[
         "--layers",
         "-v",
         help="Also what each file's time goes into, from the runtime's own profile.",
-        rich_help_panel=shared.FILES_PANEL,
+        rich_help_panel=shared.COMMON_PANEL,
     ),
 ]
 _Profiles = Annotated[

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from mezzo.numerics.measures import Comparison
     from mezzo.report.records.documents import Document
 
-_WHAT = "What is the same"
 _Reference = Annotated[
     Path,
     typer.Argument(
@@ -37,7 +36,7 @@ _MaxError = Annotated[
         metavar="E",
         help="Largest relative L2 error of an output, such as 1e-3.",
         show_default="8 eps of the model's coarsest format",
-        rich_help_panel=_WHAT,
+        rich_help_panel=shared.COMMON_PANEL,
     ),
 ]
 _Run = Annotated[
@@ -46,11 +45,16 @@ _Run = Annotated[
         metavar="emulated|native",
         help="Round every result as its type says, or trust the runtime.",
         autocompletion=choices.complete_run,
-        rich_help_panel=_WHAT,
+        rich_help_panel=shared.VERDICT_PANEL,
     ),
 ]
 _Layers = Annotated[
-    bool, typer.Option("--layers/--no-layers", help="Compare layers of the same name as well.")
+    bool,
+    typer.Option(
+        "--layers/--no-layers",
+        help="Compare layers of the same name as well.",
+        rich_help_panel=shared.VERDICT_PANEL,
+    ),
 ]
 
 

@@ -24,7 +24,10 @@ def plan(
     save: Annotated[
         Path | None,
         typer.Option(
-            "--save", metavar="FILE", help="Save the plan here.", rich_help_panel=shared.FILES_PANEL
+            "--save",
+            metavar="FILE",
+            help="Save the plan here.",
+            rich_help_panel=shared.COMMON_PANEL,
         ),
     ] = None,
     every_node: Annotated[
@@ -32,7 +35,7 @@ def plan(
         typer.Option(
             "--nodes",
             help="List every node by name, with its precision.",
-            rich_help_panel=shared.FILES_PANEL,
+            rich_help_panel=shared.COMMON_PANEL,
         ),
     ] = False,
     options: shared.CommandOptions,

@@ -13,7 +13,6 @@ from mezzo.cli.run_context import Resources
 from mezzo.common.safe_paths import check_destinations
 from mezzo.formats.dtypes import DType
 
-_WHAT = "What to show"
 FORMATS = {
     "fp16": DType.FLOAT16, "bf16": DType.BFLOAT16, "f8e4m3fn": DType.FLOAT8E4M3FN,
     "f8e5m2": DType.FLOAT8E5M2,
@@ -41,7 +40,7 @@ def ranges(
             metavar="|".join(FORMATS),
             help="Sort by what this format would lose.",
             autocompletion=complete_format,
-            rich_help_panel=_WHAT,
+            rich_help_panel=shared.COMMON_PANEL,
         ),
     ] = "fp16",
     top: data_options.Top = 20,

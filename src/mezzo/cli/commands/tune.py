@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mezzo.numerics.measures import Measured
     from mezzo.report.records.documents import Document
 
-_PANEL = "Budget and search"
+_PANEL = "Search"
 _Result = Annotated[
     Path, typer.Argument(metavar="OUT", help="Where the typed model goes.", show_default=False)
 ]
@@ -35,7 +35,7 @@ _MaxError = Annotated[
         "--max-error",
         metavar="E",
         min=0.0,
-        rich_help_panel=_PANEL,
+        rich_help_panel=shared.COMMON_PANEL,
         help="The budget: the largest relative L2 error of an output, such as 1e-3.",
     ),
 ]

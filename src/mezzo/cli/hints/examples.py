@@ -4,10 +4,18 @@ Node names are those of examples/digits/digits.onnx.
 """
 
 TOP_EXAMPLES = "mezzo"
+IN_PYTHON = (
+    'mezzo.convert("model.onnx", "model.fp16.onnx", to="fp16")',
+    'mezzo.torch.compile(module, to="bf16")   # PyTorch, as torch.compile; also in training',
+)
 
 EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     TOP_EXAMPLES: (
         ("mezzo convert model.onnx model.fp16.onnx --to fp16", "what most people need"),
+        (
+            "mezzo convert model.onnx model.int8.onnx --to int8 --data data.npz",
+            "INT8: your data gives the scales",
+        ),
         ("mezzo plan model.onnx --to bf16", "look before anything is written"),
         (
             "mezzo convert model.onnx safe.onnx --data data.npz",
@@ -28,6 +36,14 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
             "inputs and outputs keep their types",
         ),
         (
+            "mezzo convert model.onnx model.int8.onnx --to int8 --data data.npz",
+            "INT8: the scales come from your data, which also checks the result",
+        ),
+        (
+            "mezzo convert model.onnx safe.onnx --data data.npz",
+            "protect what overflows on your data, and check",
+        ),
+        (
             "mezzo convert model.onnx model.bf16.onnx --to bf16 --policy aggressive",
             "fewer nodes in FP32",
         ),
@@ -41,10 +57,6 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
             "keep the decisions for review",
         ),
         ("mezzo convert model.onnx again.onnx --plan plan.json", "replay them, edited or not"),
-        (
-            "mezzo convert model.onnx safe.onnx --data data.npz",
-            "protect what overflows on your data, and check",
-        ),
         ("mezzo convert model.onnx safe.onnx --data data.npz --json", "the whole account as data"),
     ),
     "ranges": (
@@ -199,13 +211,3 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("mezzo doctor --json", "the same as data"),
     ),
 }
-
-
-def examples_of(command: str, *, is_terminal: bool) -> str:
-    """The examples of a command for the end of its help."""
-    lines = ["Examples:"]
-    for words, effect in EXAMPLES[command]:
-        lines += [f"  {words}", f"      {effect}"] if effect else [f"  {words}"]
-    if is_terminal:
-        return "\n".join(lines).replace("[", "\\[")
-    return "\b\n" + "\n".join(lines)  # \b makes click keep the line breaks

@@ -9,8 +9,9 @@ import typer
 
 from mezzo.cli.console import print_error
 from mezzo.common.errors import InputError
+from mezzo.contracts.options.option import Panel
 
-PANEL = "Cluster"
+PANEL = Panel.CLUSTER.value
 
 Cluster = Annotated[
     str | None,

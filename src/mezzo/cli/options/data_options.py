@@ -6,17 +6,22 @@ from typing import Annotated
 import typer
 
 from mezzo.cli.options import choices
-from mezzo.cli.options.options import FILES_PANEL
+from mezzo.cli.options.options import COMMON_PANEL, FILES_PANEL, VERDICT_PANEL
 from mezzo.common.errors import InputError
+from mezzo.contracts.options.option import Panel
 
-PANEL = "Data"
+PANEL = Panel.DATA.value
 
 _DATA = "An .npz file with an array for each input, by its name, or a folder of them, or 'random'"
 
 Data = Annotated[
     Path,
     typer.Option(
-        "--data", metavar="DATA", help=f"{_DATA}.", show_default=False, rich_help_panel=PANEL
+        "--data",
+        metavar="DATA",
+        help=f"{_DATA}.",
+        show_default=False,
+        rich_help_panel=COMMON_PANEL,
     ),
 ]
 MaybeData = Annotated[
@@ -28,7 +33,7 @@ MaybeData = Annotated[
             f"{_DATA}: what overflows on it keeps FP32, what was only suspected "
             "and fits runs low, and the result is checked on it."
         ),
-        rich_help_panel=PANEL,
+        rich_help_panel=COMMON_PANEL,
     ),
 ]
 Labels = Annotated[
@@ -58,7 +63,7 @@ Metric = Annotated[
             "Your own score, of (outputs, labels) by name; larger is "
             "better. Or the name of one that a package adds."
         ),
-        rich_help_panel=PANEL,
+        rich_help_panel=VERDICT_PANEL,
     ),
 ]
 MaxDrop = Annotated[
@@ -67,7 +72,7 @@ MaxDrop = Annotated[
         "--max-drop",
         metavar="D",
         help="How much worse the metric may become: 0.005, or 0.5% of it.",
-        rich_help_panel=PANEL,
+        rich_help_panel=VERDICT_PANEL,
     ),
 ]
 Accumulate = Annotated[
@@ -77,7 +82,7 @@ Accumulate = Annotated[
         metavar="fp16|bf16",
         help="Emulate sums in this precision too; FP32 otherwise.",
         autocompletion=choices.complete_dtype,
-        rich_help_panel=PANEL,
+        rich_help_panel=VERDICT_PANEL,
     ),
 ]
 Tile = Annotated[
@@ -87,7 +92,7 @@ Tile = Annotated[
         metavar="N",
         help="With --accumulate: products summed in FP32 before the sum is rounded.",
         show_default="128",
-        rich_help_panel=PANEL,
+        rich_help_panel=VERDICT_PANEL,
     ),
 ]
 Top = Annotated[

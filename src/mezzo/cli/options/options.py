@@ -20,7 +20,8 @@ from mezzo.formats.format_words import AUTO
 if TYPE_CHECKING:
     from mezzo.contracts.options.keyword_types import ConvertOptions, PlanOptions
 
-FILES_PANEL = Panel.FILES.value
+COMMON_PANEL, FILES_PANEL = Panel.COMMON.value, Panel.FILES.value
+VERDICT_PANEL = Panel.VERDICT.value
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX model.", show_default=False)]
 SourceModel = Annotated[
@@ -43,7 +44,7 @@ SavePlan = Annotated[
 AsJson = Annotated[
     bool,
     typer.Option(
-        "--json", help="Print one JSON document and nothing else.", rich_help_panel=FILES_PANEL
+        "--json", help="Print one JSON document and nothing else.", rich_help_panel=COMMON_PANEL
     ),
 ]
 Verbose = Annotated[
@@ -52,7 +53,7 @@ Verbose = Annotated[
         "--verbose",
         "-v",
         help="Tell all that was decided and measured, below what matters most.",
-        rich_help_panel=FILES_PANEL,
+        rich_help_panel=COMMON_PANEL,
     ),
 ]
 Quiet = Annotated[
@@ -159,7 +160,11 @@ def _request() -> dict[str, Field[Any]]:
 def _metavar(option: Field[Any]) -> str | None:
     info, low = about(option), next(iter(LOW_DTYPES))
     match info.form:
-        case Form.FORMATS | Form.WORDS | Form.NAME | Form.FLAG:
+        case Form.FORMATS:
+            return "FORMAT"
+        case Form.WORDS | Form.NAME:
+            return "NAME"
+        case Form.FLAG:
             return None
         case Form.CHOICE:
             return "|".join(info.choices)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mezzo.cli.console import print_text
-from mezzo.cli.options.options import FILES_PANEL
+from mezzo.cli.options.options import COMMON_PANEL
 from mezzo.common.errors import InputError
 from mezzo.common.safe_paths import check_destinations, open_regular, write_file
 from mezzo.common.sizes import format_size
@@ -23,7 +23,7 @@ Report = Annotated[
         "--report",
         metavar="FILE.html",
         show_default=False,
-        rich_help_panel=FILES_PANEL,
+        rich_help_panel=COMMON_PANEL,
         help="Draw what was decided and measured: one page that opens anywhere, without network.",
     ),
 ]

@@ -37,10 +37,17 @@ class Form(enum.Enum):
 
 
 class Panel(enum.Enum):
-    """Where the help of a command lists an option."""
+    """The group that lists an option in the help of a command, in the order of the help. `--help`
+    shows COMMON, and names the options of the other groups.
+    """
 
-    WHAT = "What to decide"
-    WHERE = "Exceptions"
+    COMMON = "Common options"
+    WHAT = "Formats and policy"
+    TARGET = "Target"
+    WHERE = "Single nodes and inputs"
+    DATA = "Data"
+    VERDICT = "Verdict"
+    CLUSTER = "Cluster"
     FILES = "Files and output"
 
 
