@@ -95,16 +95,26 @@ CASES = [
     ),
     (
         (*CONVERT, "--polcy", "bold"),
-        r"'--polcy' is no option of 'convert' \(did you mean '--policy'\?\); see mezzo convert --help",
+        "'--polcy' is no option of 'convert'; write mezzo convert small.onnx out.onnx --policy bold",
     ),
     (
         (*CONVERT, "--policy"),
-        "--policy is the last word, and lacks its value; write it behind --policy; see mezzo convert --help",
+        "--policy is the last word, and lacks its value: how bold to be: .*; write mezzo convert small.onnx out.onnx "
+        "--policy NAME",
     ),
     (
-        ("convert", "small.onnx"),
-        "'convert' lacks OUT: where the typed model, or the folder, goes; write mezzo convert IN OUT; see mezzo "
-        "convert --help",
+        ("convert", "small.onnx", "fp16"),
+        "'fp16' is a format, not a file; write mezzo convert small.onnx --to fp16",
+    ),
+    (
+        ("convert", "absent.onnx", "small.onnx"),
+        "there is no 'absent.onnx', and 'small.onnx' exists: the model comes first; write mezzo convert small.onnx "
+        "absent.onnx",
+    ),
+    (
+        ("diff", "small.onnx", "other.onnx"),
+        "'diff' compares saved plans, and 'small.onnx' is a model; write mezzo compare small.onnx other.onnx --data "
+        "DATA",
     ),
     (
         ("convert", "absent.onnx", "out.onnx"),
@@ -144,7 +154,7 @@ CASES = [
     ),
     (
         ("polices",),
-        r"'polices' is no command \(did you mean 'mezzo policies'\?\); see mezzo --help",
+        "'polices' is no command; write mezzo policies",
     ),
 ]
 

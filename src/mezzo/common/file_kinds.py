@@ -179,7 +179,8 @@ _BY_ENDING: tuple[FileKind, ...] = (
 )
 _TORCH_CHECKPOINT = FileKind(
     what="a checkpoint of PyTorch",
-    remedy="load it in the model's own code and export that: " + _TORCH,
+    remedy=f"load it in the model's own code and export that: {_TORCH}, or compile it there:"
+    " mezzo.torch.compile(model)",
     endings=(".pt", ".pth", ".ckpt", ".pth.tar", ".pt2", ".ptl"),
 )
 _TORCHSCRIPT = FileKind(

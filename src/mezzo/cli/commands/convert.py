@@ -12,6 +12,7 @@ from mezzo.cli.exit_codes import end_with_worst
 from mezzo.cli.options import cluster_options, data_options, memory_option, resume_option
 from mezzo.cli.options import options as shared
 from mezzo.cli.options.report_option import Report, check_report
+from mezzo.cli.options.result_path import name_result
 from mezzo.cli.output import Output
 from mezzo.cli.run_context import Resources
 from mezzo.common.safe_paths import check_destination
@@ -28,9 +29,12 @@ _Source = Annotated[
     ),
 ]
 _Result = Annotated[
-    Path,
+    Path | None,
     typer.Argument(
-        metavar="OUT", help="Where the typed model, or the folder, goes.", show_default=False
+        metavar="OUT",
+        help="Where the typed model, or the folder, goes; for a model by default the folder of IN,"
+        " as model.fp16.onnx.",
+        show_default=False,
     ),
 ]
 _Overwrite = Annotated[
@@ -47,7 +51,7 @@ _Overwrite = Annotated[
 def convert(
     *,
     source: _Source,
-    result: _Result,
+    result: _Result = None,
     options: shared.CommandOptions,
     plan_file: shared.PlanFile = None,
     data: data_options.MaybeData = None,
@@ -77,6 +81,7 @@ def convert(
     resources.check(data)
     output = Output(report=report, verbose=verbose, as_json=as_json, quiet=quiet)
     options = options if plan_file is not None else options.with_default_format()
+    result = name_result(source, result, options.to_writing(), plan=plan_file, overwrite=overwrite)
     context = CommandContext(
         verb="convert", source=source, result=result, options=options, data=data,
         labels=labels or (), batch=batch, saved=plan_file,

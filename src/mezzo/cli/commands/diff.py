@@ -9,6 +9,8 @@ import typer
 from mezzo.cli.options import options as shared
 from mezzo.cli.options.data_options import Top, check_top
 from mezzo.cli.output import print_result
+from mezzo.common.errors import InputError
+from mezzo.report.layout.names import quote
 
 
 def diff(
@@ -37,6 +39,12 @@ def diff(
     same.
     """
     check_top(top)
+    if ".onnx" in (first.suffix, second.suffix):
+        models = f"{quote(os.fspath(first))} {quote(os.fspath(second))}"
+        raise InputError(
+            f"'diff' compares saved plans, and {os.fspath(first)!r} is a model; write mezzo compare"
+            f" {models} --data DATA"
+        )
 
     from mezzo.api.convert import casts_of_plan
     from mezzo.cli.progress import Patience
