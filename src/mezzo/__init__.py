@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mezzo.api.tune import tune
     from mezzo.clusters.opening import cluster
     from mezzo.common.memory import memory
+    from mezzo.contracts.options.data_files import DataFiles
     from mezzo.contracts.plans import Plan
     from mezzo.conversion.results import Converted
     from mezzo.io.planfile import load_plan, save_plan
@@ -37,6 +38,7 @@ __all__ = [
     "ContractError",
     "Converted",
     "ConvertedFolder",
+    "DataFiles",
     "Extracted",
     "FileTimes",
     "FusedUnit",
@@ -80,6 +82,7 @@ _HOMES = {
     "Comparison": "mezzo.numerics.measures",
     "Converted": "mezzo.conversion.results",
     "ConvertedFolder": "mezzo.api.folders.converting",
+    "DataFiles": "mezzo.contracts.options.data_files",
     "Extracted": "mezzo.report.records.fused_units",
     "FileTimes": "mezzo.numerics.timings",
     "FusedUnit": "mezzo.report.records.fused_units",

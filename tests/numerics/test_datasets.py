@@ -70,11 +70,19 @@ def test_one_dict_is_one_batch():
     assert spelled({"x": np.zeros(2)}) == [("batch 0", 2, {"x": [0.0, 0.0]})]
 
 
-def test_one_shot_iterators_are_read_once():
-    data = open_data(({"x": np.zeros(n)} for n in (1, 2)), ["x"])
-    assert len(list(data)) == 2
-    with pytest.raises(InputError, match="one-shot iterator and was read once; pass a list, or a callable"):
-        list(data)
+def test_one_shot_iterators_are_read_once_and_kept():
+    read = []
+
+    def batches():
+        for number in (1, 2, 3):
+            read.append(number)
+            yield {"x": np.full(number, number), "s": None}
+
+    data = open_data(batches(), ["x"], optional=["s"], others=True)
+    next(iter(data))
+    assert read == [1]  # a pass that ends early reads no more
+    passes = [[batch.feeds["x"].tolist() for batch in data] for _ in range(2)]
+    assert passes == [[[1], [2, 2], [3, 3, 3]]] * 2 and read == [1, 2, 3]
 
 
 def test_only_one_batch_is_held():
@@ -130,7 +138,7 @@ def test_wrong_names_say_which_and_where(tmp_path, arrays, message):
 
 def test_a_wrong_name_in_the_last_file_shows_at_once(tmp_path):
     save(tmp_path / "a.npz", x=1)
-    save(tmp_path / "b.npz", y=1)
+    save(tmp_path / "b.npz", y=1, z=1)
     with pytest.raises(InputError, match=r"b\.npz: found nothing for 'x'"):
         open_data(tmp_path, ["x"])
 
@@ -295,5 +303,11 @@ def test_models_of_a_fixed_length_get_batches_of_it():
     model = onnx.parser.parse_model(MODEL.replace(", optional(tensor(float)) o", "").replace("N,", "2,"))
     origins = [batch.origin for batch in open_model_data(open_model(model), [{"x": np.zeros((4, 2))}])]
     assert origins == ["batch 0[0:2]", "batch 0[2:4]"]
-    with pytest.raises(InputError, match=r"batch 0\[4:5\]: input 'x': found f64\[1,2\], wanted f32\[2,2\]"):
-        list(open_model_data(open_model(model), [{"x": np.zeros((5, 2))}]))
+    data = open_model_data(open_model(model), [{"x": np.zeros((5, 2))}])
+    assert [batch.origin for batch in data] == ["batch 0[0:2]", "batch 0[2:4]"]
+    assert data.notes == [
+        "samples run in batches of 2, the length that the model fixes",
+        "samples left over after batches of 2 are left out",
+    ]
+    with pytest.raises(InputError, match=r"batch 0: input 'x': found f64\[1,2\], wanted f32\[2,2\]"):
+        list(open_model_data(open_model(model), [{"x": np.zeros((1, 2))}]))

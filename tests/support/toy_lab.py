@@ -61,6 +61,10 @@ class ToyInputs:
         self.names = tuple(self._widths)
 
     @property
+    def types(self) -> Sequence[Slot]:
+        return self.slots
+
+    @property
     def slots(self) -> Sequence[Slot]:
         return [Slot(name=name, dtype=DType.FLOAT32, lengths=("N", width)) for name, width in self._widths.items()]
 

@@ -90,9 +90,9 @@ def compare(
             f"{first.name} is {forms[0]} and {second.name} is {forms[1]}; compare models of one"
             " kind"
         )
-    if batch_size is None:  # a fixed batch size of either model applies to both
-        batch_size = lab_of(first).inputs.fixed_length or lab_of(second).inputs.fixed_length
-    dataset = open_model_data(first, data, labels=labels, batch_size=batch_size)
+    # A fixed batch size of either model applies to both.
+    fixed = lab_of(first).inputs.fixed_length or lab_of(second).inputs.fixed_length
+    dataset = open_model_data(first, data, labels=labels, batch_size=batch_size, fixed_length=fixed)
     comparison = compare_models(first, second.runnable(second.original), dataset, options, second)
     target, low = recorded_target(second)
     gain = None if target is None or low is None else recorded_gain(target, low)

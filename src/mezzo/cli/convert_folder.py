@@ -3,7 +3,6 @@
 import os
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +12,7 @@ from mezzo.cli.exit_codes import end_with_worst
 from mezzo.cli.options import options as shared
 from mezzo.cli.output import Output
 from mezzo.common.errors import InputError
+from mezzo.contracts.options.data_files import DataFiles
 from mezzo.contracts.options.option import NAMING_NODES, Form, about
 from mezzo.contracts.options.request import Request
 
@@ -94,7 +94,7 @@ def _present(context: "CommandContext", output: Output, folder: "ConvertedFolder
     options = context.options.without(*of_parts)
     of_file = replace(
         context, source=folder.source / file.source, result=folder.path / file.result,
-        options=options, data=None if data is None else Path(data),
+        options=options, data=None if data is None else DataFiles(data),
     )  # fmt: skip
     headline = with_step(summarise_folder(*names, folder), of_file)
     if output.as_json:

@@ -22,7 +22,7 @@ class Resources:
     workers: int | None
     resume: Path | None = None
 
-    def check(self, data: Path | None) -> None:
+    def check(self, data: object | None) -> None:
         """Raises InputError: the cluster is not available, or there is no data to distribute."""
         cluster_options.check_spread(self.cluster, self.workers, data)
 

@@ -86,6 +86,18 @@ OPTIONAL: tuple[Package, ...] = (
         extra="torch",
     ),
     Package(
+        name="pillow",
+        module="PIL",
+        purpose="decodes images that are data",
+        extra="pillow",
+    ),
+    Package(
+        name="tokenizers",
+        module="tokenizers",
+        purpose="splits text that is data into tokens",
+        extra="tokenizers",
+    ),
+    Package(
         name="ray",
         module="ray",
         purpose="spreads work on data over processes and machines",

@@ -49,6 +49,10 @@ class Inputs(Protocol):
     @property
     def has_fixed_length(self) -> bool: ...
     @property
+    def types(self) -> Sequence[Slot]:
+        """Types of the inputs that need a feed; all have the role of data."""
+
+    @property
     def slots(self) -> Sequence[Slot]:
         """Types of the inputs that need a feed, and the nodes that use their elements."""
 

@@ -12,8 +12,9 @@ from typing import NamedTuple
 from mezzo.common.errors import MezzoError
 from mezzo.common.safe_paths import check_destinations
 from mezzo.contracts.frontend import Model, lab_of
+from mezzo.contracts.options.data_files import DataFiles
 from mezzo.evaluate.model_data import open_model_data
-from mezzo.numerics.data.datasets import Batch, Data, Dataset
+from mezzo.numerics.data.datasets import Batch, Data, Dataset, names_files
 from mezzo.numerics.data.splits import cut, split
 from mezzo.planner.options import Options
 
@@ -97,7 +98,9 @@ def open_session(
 
 def naming_data(options: Options, data: Data) -> Options:
     """The options with the data, as the user wrote it, in the plan's settings."""
-    name = os.fspath(data) if isinstance(data, str | os.PathLike) else "given batches"
+    if names_files(data):
+        data = DataFiles(data)
+    name = str(data) if isinstance(data, DataFiles) else "given batches"
     return options.with_settings(data=name)
 
 

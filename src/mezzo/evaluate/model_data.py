@@ -2,8 +2,7 @@
 errors name the file.
 """
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from operator import attrgetter
@@ -12,7 +11,8 @@ from mezzo.common.errors import InputError
 from mezzo.contracts.frontend import Model, lab_of
 from mezzo.evaluate.batch_sizes import MANY, choose_batch_size
 from mezzo.evaluate.random_data import draw_data, read_seed
-from mezzo.numerics.data.datasets import Batch, Data, Dataset, open_data
+from mezzo.numerics.data.array_fitting import check_images
+from mezzo.numerics.data.datasets import Batch, Data, Dataset, is_at_hand, open_data
 
 
 def open_model_data(
@@ -22,10 +22,11 @@ def open_model_data(
     labels: Sequence[str] = (),
     batch_size: int | None = None,
     others: bool = False,
+    fixed_length: int | None = None,
 ) -> Dataset:
     """Open data for a model. Inputs with a default may be absent; absent inputs of an optional type
     are empty. The data "random", or "random:SEED", is generated. `others`: arrays that are not
-    inputs are ignored.
+    inputs are ignored. `fixed_length`: of batches, if another model fixes it.
 
     Without a `batch_size`, data longer than the model's fixed batch length is split to that length,
     and a file or dict of many samples is split into batches that fit in memory (`batch_sizes`).
@@ -45,7 +46,9 @@ def open_model_data(
         drawn = draw_data(model, seed)
         data = partial(map, attrgetter("feeds"), drawn)
     empty = dict.fromkeys(inputs.empty)
-    split_size = inputs.fixed_length if batch_size is None else batch_size
+    fixed = (fixed_length or inputs.fixed_length) if batch_size is None else None
+    types = {slot.name: slot for slot in inputs.types}
+    folder = None if model.path is None else model.path.parent
 
     def reopen(at_most: int | None = None) -> Dataset:
         optional = inputs.optional | empty.keys()
@@ -53,16 +56,17 @@ def open_model_data(
             data,
             inputs.names,
             labels=labels,
-            batch_size=split_size,
+            batch_size=batch_size,
             at_most=at_most,
+            fixed_length=fixed,
             optional=optional,
             others=others,
+            types=types,
+            folder=folder,
         )
 
     opened = reopen()
-    is_peeked = (
-        split_size is None and seed is None and isinstance(data, str | os.PathLike | Mapping)
-    )
+    is_peeked = batch_size is None and fixed is None and seed is None and is_at_hand(data)
 
     @cache
     def fitting() -> Dataset:
@@ -79,9 +83,11 @@ def open_model_data(
         for batch in fitting():
             fed = replace(batch, feeds={**empty, **batch.feeds})
             try:
+                check_images(fed.feeds, types)
                 inputs.check(fed.feeds)
             except InputError as error:
                 raise InputError(f"{batch.origin}: {error}") from error
             yield fed
 
-    return Dataset(opened.name if seed is None else drawn.name, start, seed, opened.content)
+    name = opened.name if seed is None else drawn.name
+    return Dataset(name, start, seed, opened.content, opened.notes)

@@ -16,6 +16,7 @@ import numpy as np
 from mezzo.analysis.estimates import estimate
 from mezzo.common.errors import InputError, MezzoError
 from mezzo.contracts.frontend import lab_of
+from mezzo.contracts.options.data_files import DataFiles
 from mezzo.formats.dtypes import FORMATS, DType
 from mezzo.numerics.data.datasets import Batch, Dataset
 from mezzo.numerics.data.random_inputs import (
@@ -43,6 +44,8 @@ def read_seed(data: object) -> int | None:
 
     Raises InputError: a file or folder of that name exists, or the seed is not a whole number.
     """
+    if isinstance(data, DataFiles):
+        data = _single(data)
     if not isinstance(data, str | os.PathLike):
         return None
     word, colon, seed = os.fspath(data).partition(":")
@@ -58,6 +61,17 @@ def read_seed(data: object) -> int | None:
             f"data {os.fspath(data)!r} has seed {seed!r}; give a whole number, such as {WORD}:7"
         )
     return int(seed or 0)
+
+
+def _single(files: DataFiles) -> str | None:
+    """The only source of data. Raises InputError: random data has company."""
+    words = [source for source in files.sources if source.partition(":")[0] == WORD]
+    if words and files.single is None:
+        raise InputError(
+            f"data {words[0]!r} is drawn to fit the model, without other data and preprocessing;"
+            " name it alone"
+        )
+    return files.single
 
 
 def draw_data(model: "Model", seed: int) -> Dataset:

@@ -11,7 +11,7 @@ from mezzo.evaluate.data_session import DataSession
 from mezzo.evaluate.range_state import RANGES, RangeProgress, dump_accumulator, load_ranges
 from mezzo.evaluate.resume_file import Array, PassFile, open_state
 from mezzo.numerics.data.data_checks import DataWatch
-from mezzo.numerics.measures import DataSource, Ranges
+from mezzo.numerics.measures import Ranges
 from mezzo.numerics.ranges.ranges import Accumulator, ValueName
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class _Measuring:
             ValueName(value.record, value.name, value.node, value.op)
             for value in self._about.values
         ]
-        source = DataSource(state.data, state.batches, state.samples, self._data.seed)
+        source = self._data.source(state.batches, state.samples)
         return Ranges(source, self._accumulator.ranges(names, state.origins), self._about.skipped)
 
 

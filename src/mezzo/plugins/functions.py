@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from mezzo.common.errors import InputError
@@ -33,6 +34,12 @@ def load_function(place: str, what: str, of: str) -> Callable[..., Any]:
         )
     function: Callable[..., Any] = loaded
     return function
+
+
+def find_source(function: Callable[..., Any]) -> Path | None:
+    """The file of a function's module, None if it has none."""
+    file = getattr(sys.modules.get(getattr(function, "__module__", "")), "__file__", None)
+    return Path(file) if file is not None and os.path.isfile(file) else None
 
 
 def say(error: Exception) -> str:

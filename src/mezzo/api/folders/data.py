@@ -6,6 +6,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from mezzo.common.errors import InputError
+from mezzo.contracts.options.data_files import DataFiles
 
 if TYPE_CHECKING:
     from mezzo.numerics.data.datasets import Data
@@ -25,6 +26,8 @@ def find_data(data: "FolderData | None", models: Sequence[str]) -> "dict[str, Da
     """
     if data is None:
         return {}
+    if isinstance(data, DataFiles) and data.single is not None:
+        data = data.single
     stems = _stems(models)
     if isinstance(data, Mapping):
         for name in data:

@@ -1,6 +1,7 @@
 """Program inputs: names, roles, and validation and conversion of feeds."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import NoReturn
 
@@ -11,7 +12,7 @@ from mezzo.aten.lab.arrays import array_of, tensor_from
 from mezzo.aten.lab.input_roles import length_of, slot_of
 from mezzo.aten.program import TORCH_DTYPES, Program, tensor_of
 from mezzo.contracts.lab import Feeds
-from mezzo.ir.input_roles import Slot
+from mezzo.ir.input_roles import Part, Slot
 from mezzo.numerics.data.feed_checks import check_names, length_remedy, refuse
 
 
@@ -49,6 +50,10 @@ class TorchInputs:
     def _firsts(self) -> Sequence[int | str | None]:
         tensors = [_fake(node) for name, node in self.nodes.items() if name not in self.optional]
         return [length_of(tensor.shape[0]) for tensor in tensors if tensor.dim()]
+
+    @cached_property
+    def types(self) -> Sequence[Slot]:
+        return [replace(slot, part=Part.DATA, below=None) for slot in self.slots]
 
     @cached_property
     def slots(self) -> Sequence[Slot]:

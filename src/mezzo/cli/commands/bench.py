@@ -32,12 +32,12 @@ _Target = Annotated[
     ),
 ]
 _Data = Annotated[
-    Path,
+    list[Path] | None,
     typer.Option(
         "--data",
         metavar="DATA",
-        help="What they are fed: an .npz file with an array for each input, by "
-        "its name, or a folder of them, or 'random'.",
+        help="What they are fed, as of 'mezzo compare'. Repeatable.",
+        show_default="random",
         rich_help_panel=shared.COMMON_PANEL,
     ),
 ]
@@ -135,7 +135,8 @@ _Profiles = Annotated[
 def bench(
     files: _Files = None,
     target: _Target = None,
-    data: _Data = Path("random"),
+    data: _Data = None,
+    preprocess: data_options.Preprocess = None,
     batch: _Batch = None,
     baseline: _Baseline = None,
     threads: _Threads = None,
@@ -170,6 +171,7 @@ def bench(
         return
     if not files and baseline is None:
         raise InputError("'bench' lacks FILE: the ONNX models; write mezzo bench FILE...")
+    data_files = data_options.read_data(data or [Path("random")], preprocess)
     types = choices.settle_choice("--types", types, _TYPES)
     target = None if target is None else choices.settle_target(target)
 
@@ -179,7 +181,7 @@ def bench(
 
     with Patience() as progress:
         timings = time_files(
-            files or [], target=target, data=data, baseline=baseline, batch_size=batch,
+            files or [], target=target, data=data_files, baseline=baseline, batch_size=batch,
             threads=threads, runs=runs, seconds=seconds, starts=starts, types=types, layers=layers,
             trust_external_paths=trust_external_paths, progress=progress,
         )  # fmt: skip

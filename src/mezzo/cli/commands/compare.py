@@ -63,6 +63,7 @@ def compare(
     reference: _Reference,
     model: _Model,
     data: data_options.Data,
+    preprocess: data_options.Preprocess = None,
     labels: data_options.Labels = None,
     batch: data_options.BatchSize = None,
     cluster: cluster_options.Cluster = None,
@@ -87,26 +88,27 @@ def compare(
     """
     check_report(report, reference, model)
     resources = Resources(memory=memory, cluster=cluster, workers=workers)
-    resources.check(data)
+    data_files = data_options.read_data(data, preprocess)
+    resources.check(data_files)
 
     from mezzo.api.compare import compare as compare_models
     from mezzo.cli.hints.suggestions import CommandContext
 
     with resources.at_work() as (progress, memory_bound):
         comparison = compare_models(
-            reference, model, data, max_error=max_error, run=run, labels=labels or (),
+            reference, model, data_files, max_error=max_error, run=run, labels=labels or (),
             metric=metric, max_drop=max_drop, batch_size=batch, layers=layers,
             accumulate=accumulate, tile=tile, trust_external_paths=trust_external_paths,
             progress=progress,
         )  # fmt: skip
     options = shared.CommandOptions({"trust_external_paths": True} if trust_external_paths else {})
     context = CommandContext(
-        verb="compare", source=reference, result=model, options=options, data=data,
+        verb="compare", source=reference, result=model, options=options, data=data_files,
         labels=labels or (), batch=batch, budget=None if max_error is None else f"{max_error:g}",
     )  # fmt: skip
     settings = data_options.spell_settings(
-        data=data, max_error=max_error, run=run, metric=metric, max_drop=max_drop, batch=batch,
-        accumulate=accumulate, tile=tile,
+        data=data_files, max_error=max_error, run=run, metric=metric, max_drop=max_drop,
+        batch=batch, accumulate=accumulate, tile=tile,
     )  # fmt: skip
     output = Output(report=report, verbose=verbose, as_json=as_json, quiet=quiet)
     _present(context, output, comparison, memory_bound, settings, (accumulate, tile, run))

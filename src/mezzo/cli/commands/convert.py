@@ -55,6 +55,7 @@ def convert(
     options: shared.CommandOptions,
     plan_file: shared.PlanFile = None,
     data: data_options.MaybeData = None,
+    preprocess: data_options.Preprocess = None,
     labels: data_options.Labels = None,
     batch: data_options.BatchSize = None,
     cluster: cluster_options.Cluster = None,
@@ -78,12 +79,13 @@ def convert(
     from mezzo.cli.hints.suggestions import CommandContext
 
     resources = Resources(memory=memory, cluster=cluster, workers=workers, resume=resume)
-    resources.check(data)
+    data_files = data_options.read_data(data, preprocess)
+    resources.check(data_files)
     output = Output(report=report, verbose=verbose, as_json=as_json, quiet=quiet)
     options = options if plan_file is not None else options.with_default_format()
     result = name_result(source, result, options.to_writing(), plan=plan_file, overwrite=overwrite)
     context = CommandContext(
-        verb="convert", source=source, result=result, options=options, data=data,
+        verb="convert", source=source, result=result, options=options, data=data_files,
         labels=labels or (), batch=batch, saved=plan_file,
     )  # fmt: skip
     if source.is_dir():

@@ -15,7 +15,7 @@ from mezzo.cli.run_context import Resources
 from mezzo.contracts.options.option import Panel
 
 _HeldOut = Annotated[
-    Path | None,
+    list[Path] | None,
     typer.Option(
         "--held-out",
         metavar="DATA",
@@ -54,6 +54,7 @@ def quantize_report(
     data: data_options.Data,
     held_out: _HeldOut = None,
     options: shared.CommandOptions,
+    preprocess: data_options.Preprocess = None,
     labels: data_options.Labels = None,
     metric: data_options.Metric = None,
     batch: data_options.BatchSize = None,
@@ -73,7 +74,9 @@ def quantize_report(
     top-5. Nothing is written. Exit code 0: it was told; 2: bad input; 3: the data cannot tell.
     """
     resources = Resources(memory=memory, cluster=cluster, workers=workers, resume=resume)
-    resources.check(data)
+    data_files = data_options.read_data(data, preprocess)
+    held_out_files = data_options.read_data(held_out, preprocess if held_out else None)
+    resources.check(data_files)
     chosen = options.to_library()
     limit_s = read_duration(time_limit)
 
@@ -86,13 +89,13 @@ def quantize_report(
 
     with resources.at_work() as (progress, memory_bound):
         calibrations = find(
-            model, data, held_out=held_out, labels=tuple(labels or ()), metric=metric,
+            model, data_files, held_out=held_out_files, labels=tuple(labels or ()), metric=metric,
             batch_size=batch, calibrators=calibrators or (), time_limit_s=limit_s, resume=resume,
             progress=progress, **chosen,
         )  # fmt: skip
     name = os.fspath(model)
     context = CommandContext(
-        verb="quantize-report", source=model, result=model, options=options, data=data,
+        verb="quantize-report", source=model, result=model, options=options, data=data_files,
         labels=labels or (), batch=batch,
     )  # fmt: skip
 

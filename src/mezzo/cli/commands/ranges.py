@@ -28,6 +28,7 @@ def ranges(
     *,
     model: shared.Model,
     data: data_options.Data,
+    preprocess: data_options.Preprocess = None,
     labels: data_options.Labels = None,
     batch: data_options.BatchSize = None,
     cluster: cluster_options.Cluster = None,
@@ -56,7 +57,8 @@ def ranges(
     dtype = FORMATS[choices.settle_choice("--format", format, FORMATS)]
     data_options.check_top(top)
     resources = Resources(memory=memory, cluster=cluster, workers=workers, resume=resume)
-    resources.check(data)
+    data_files = data_options.read_data(data, preprocess)
+    resources.check(data_files)
     check_destinations({"--resume": resume}, (model,))
 
     from mezzo.api.ranges import ranges as measure
@@ -66,11 +68,11 @@ def ranges(
 
     with resources.at_work() as (progress, memory_bound):
         measured = measure(
-            model, data, batch_size=batch, labels=labels or (), resume=resume,
+            model, data_files, batch_size=batch, labels=labels or (), resume=resume,
             trust_external_paths=trust_external_paths, progress=progress,
         )  # fmt: skip
     name = os.fspath(model)
-    settings = data_options.spell_settings(data=data, batch=batch, format=format)
+    settings = data_options.spell_settings(data=data_files, batch=batch, format=format)
     print_result(
         lambda: describe_ranges(name, measured, settings=settings, machine=find_machine()),
         lambda layout: report_ranges(layout, name, measured, dtype, top),

@@ -29,6 +29,7 @@ def sensitivity(
     model: shared.SourceModel,
     data: data_options.Data,
     options: shared.CommandOptions,
+    preprocess: data_options.Preprocess = None,
     labels: data_options.Labels = None,
     batch: data_options.BatchSize = None,
     cluster: cluster_options.Cluster = None,
@@ -53,7 +54,8 @@ def sensitivity(
     chosen = options.to_library()
     data_options.check_top(top)
     resources = Resources(memory=memory, cluster=cluster, workers=workers, resume=resume)
-    resources.check(data)
+    data_files = data_options.read_data(data, preprocess)
+    resources.check(data_files)
     chosen.setdefault("policy", SEARCH_DEFAULTS["policy"])
 
     from mezzo.api.sensitivity import sensitivity as find
@@ -65,11 +67,11 @@ def sensitivity(
 
     with resources.at_work() as (progress, memory_bound):
         result = find(
-            model, data, labels=tuple(labels or ()), batch_size=batch, max_runs=runs,
+            model, data_files, labels=tuple(labels or ()), batch_size=batch, max_runs=runs,
             accumulate=accumulate, tile=tile, resume=resume, progress=progress, **chosen,
         )  # fmt: skip
     settings = data_options.spell_settings(
-        data=data, batch=batch, runs=runs, accumulate=accumulate, tile=tile,
+        data=data_files, batch=batch, runs=runs, accumulate=accumulate, tile=tile,
         to=requested_formats(planning_request_of(chosen)), policy=chosen["policy"],
     )  # fmt: skip
     name = os.fspath(model)

@@ -40,7 +40,7 @@ _MaxError = Annotated[
     ),
 ]
 _HeldOut = Annotated[
-    Path | None,
+    list[Path] | None,
     typer.Option(
         "--held-out",
         metavar="DATA",
@@ -89,6 +89,7 @@ def tune(
     max_drop: data_options.MaxDrop = None,
     held_out: _HeldOut = None,
     options: shared.CommandOptions,
+    preprocess: data_options.Preprocess = None,
     labels: data_options.Labels = None,
     batch: data_options.BatchSize = None,
     cluster: cluster_options.Cluster = None,
@@ -115,7 +116,9 @@ def tune(
     """
     check_destination(result)
     resources = Resources(memory=memory, cluster=cluster, workers=workers, resume=resume)
-    resources.check(data)
+    data_files = data_options.read_data(data, preprocess)
+    held_out_files = data_options.read_data(held_out, preprocess if held_out else None)
+    resources.check(data_files)
     check_report(report, source, result, save_plan=save_plan, resume=resume)
     chosen = options.to_writing()
     chosen.setdefault("policy", SEARCH_DEFAULTS["policy"])
@@ -124,13 +127,15 @@ def tune(
     from mezzo.cli.hints.suggestions import CommandContext
 
     search = partial(
-        find, source, result, data=data, max_error=max_error, metric=metric, max_drop=max_drop,
-        held_out=held_out, labels=tuple(labels or ()), batch_size=batch, measure=measure,
+        find, source, result, data=data_files, max_error=max_error, metric=metric,
+        max_drop=max_drop, held_out=held_out_files, labels=tuple(labels or ()), batch_size=batch,
+        measure=measure,
         accumulate=accumulate, tile=tile, time_limit_s=read_duration(time_limit), resume=resume,
         overwrite=overwrite, **chosen,
     )  # fmt: skip
     context = CommandContext(
-        verb="tune", source=source, result=result, options=options, data=data, held_out=held_out,
+        verb="tune", source=source, result=result, options=options, data=data_files,
+        held_out=held_out_files,
         labels=labels or (), batch=batch, teller=result if options.is_recorded else save_plan,
         budget=None if max_error is None else f"{max_error:g}",
     )  # fmt: skip

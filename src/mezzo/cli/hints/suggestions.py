@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import assert_never
 
 from mezzo.cli.options.options import CommandOptions
+from mezzo.contracts.options.data_files import DataFiles
 from mezzo.contracts.plans import Plan
 from mezzo.formats.format_words import words_of
 from mezzo.report.layout.names import quote
@@ -28,8 +29,8 @@ class CommandContext:
     source: Path
     result: Path
     options: CommandOptions
-    data: Path | None = None
-    held_out: Path | None = None
+    data: DataFiles | None = None
+    held_out: DataFiles | None = None
     labels: Sequence[str] = ()
     batch: int | None = None
     teller: Path | None = None
@@ -41,13 +42,15 @@ class CommandContext:
         """Whether models may have external data anywhere."""
         return bool(self.options.written.get("trust_external_paths"))
 
-    def data_words(self, data: Path | None) -> list[str]:
+    def data_words(self, data: DataFiles | None) -> list[str]:
         """The options that give a command this data, with the same labels and batch size."""
         if data is None:
             return []
         labels = [word for label in self.labels for word in ("--labels", quote(label))]
         batch = [] if self.batch is None else ["--batch", str(self.batch)]
-        return ["--data", quote(os.fspath(data)), *labels, *batch]
+        files = [word for source in data.sources for word in ("--data", quote(source))]
+        steps = [] if data.preprocess is None else ["--preprocess", quote(data.preprocess)]
+        return [*files, *steps, *labels, *batch]
 
 
 def spell_command(verb: str, *words: str | Path) -> str:
@@ -161,9 +164,9 @@ def _tune(aim: Aim, context: CommandContext) -> NextCommand:
     return NextCommand(spell_command("tune", context.source, context.result, *words), why)
 
 
-def _other_inputs(data: Path | None) -> str:
+def _other_inputs(data: DataFiles | None) -> str:
     """Random inputs with another seed than `data`: "random:8" after "random:7"."""
-    seed = os.fspath(data or "").partition(":")[2]
+    seed = str(data or "").partition(":")[2]
     return f"random:{int(seed) + 1 if seed.isdecimal() else 1}"
 
 

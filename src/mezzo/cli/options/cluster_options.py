@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -38,7 +37,7 @@ Workers = Annotated[
 ]
 
 
-def check_spread(cluster: str | None, workers: int | None, data: Path | None) -> None:
+def check_spread(cluster: str | None, workers: int | None, data: object | None) -> None:
     """Raises InputError: the cluster is not available, or there is no data to distribute."""
     if cluster is None:
         if workers is not None:

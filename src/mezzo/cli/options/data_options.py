@@ -1,36 +1,55 @@
 """Options of several commands for data, metrics and emulation."""
 
+import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from mezzo.cli.console import print_error
 from mezzo.cli.options import choices
 from mezzo.cli.options.options import COMMON_PANEL, FILES_PANEL, VERDICT_PANEL
 from mezzo.common.errors import InputError
 from mezzo.contracts.options.option import Panel
+from mezzo.contracts.options.data_files import DataFiles
 
 PANEL = Panel.DATA.value
 
-_DATA = "An .npz file with an array for each input, by its name, or a folder of them, or 'random'"
+_DATA = (
+    "A file (.npz, .npy, .csv, .txt, an image), a folder, a pattern in quotes, NAME=FILE for one"
+    " input, MODULE:FUNCTION, or 'random'"
+)
 
 Data = Annotated[
-    Path,
+    list[Path],
     typer.Option(
         "--data",
         metavar="DATA",
-        help=f"{_DATA}.",
+        help=f"{_DATA}; repeatable.",
         show_default=False,
         rich_help_panel=COMMON_PANEL,
     ),
 ]
+Preprocess = Annotated[
+    str | None,
+    typer.Option(
+        "--preprocess",
+        metavar="STEPS",
+        help=(
+            "How images, or arrays, become the model's numbers: 'imagenet', 'clip', 'inception',"
+            " 'yolo', or 'resize=256,crop=224,scale=1/255,mean=0.5,std=0.5'."
+        ),
+        rich_help_panel=PANEL,
+    ),
+]
 MaybeData = Annotated[
-    Path | None,
+    list[Path] | None,
     typer.Option(
         "--data",
         metavar="DATA",
         help=(
-            f"{_DATA}: what overflows on it keeps FP32, what was only suspected "
+            f"{_DATA}; repeatable: what overflows on it keeps FP32, what was only suspected "
             "and fits runs low, and the result is checked on it."
         ),
         rich_help_panel=COMMON_PANEL,
@@ -101,6 +120,39 @@ Top = Annotated[
         "--top", metavar="N", help="Show at most N lines of a kind.", rich_help_panel=FILES_PANEL
     ),
 ]
+
+
+def read_data(sources: Sequence[Path] | None, preprocess: str | None) -> DataFiles | None:
+    """The data that a command names; what is done to fit it to the model goes to stderr.
+
+    Raises InputError: there is preprocessing without data.
+    """
+    if not sources:
+        if preprocess is not None:
+            raise InputError(
+                f"--preprocess is {preprocess!r}, and no data is given; give --data too, or leave"
+                " it out"
+            )
+        return None
+    logger = logging.getLogger("mezzo.numerics.data")
+    if not any(isinstance(handler, _Notes) for handler in logger.handlers):
+        logger.addHandler(_Notes())
+        logger.setLevel(logging.INFO)
+    return DataFiles(sources, preprocess)
+
+
+class _Notes(logging.Handler):
+    """Prints notes on data to stderr, each once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._printed: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        if message not in self._printed:
+            self._printed.add(message)
+            print_error(message)
 
 
 def check_top(top: int) -> None:

@@ -1,34 +1,44 @@
-"""Data sets for running a model: .npz files, folders of them, or Python iterables of dicts,
-streamed batch by batch.
+"""Data sets for running a model, streamed batch by batch: files (`sources.py`), or Python's dicts,
+arrays, iterables and functions.
 """
 
-import hashlib
+import logging
 import os
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from mezzo.common.errors import InputError
-from mezzo.common.message_style import either, option
-from mezzo.common.name_matching import aside, ask_for, nearest
-from mezzo.numerics.data.npz import NpzFile
+from mezzo.common.errors import InputError, MezzoError
+from mezzo.common.message_style import option
+from mezzo.contracts.options.data_files import DataFiles, Source
+from mezzo.ir.input_roles import Slot
+from mezzo.numerics.data.array_fitting import (
+    add_batch_axis,
+    as_array,
+    find_flat,
+    name_arrays,
+    shapes_of,
+)
+from mezzo.numerics.data.expected_arrays import ExpectedArrays
+from mezzo.numerics.data.readers.parts import Part, Run, digest_file
+from mezzo.numerics.data.replay import Replay
+from mezzo.numerics.data.sources import find_function, open_files
 from mezzo.numerics.measures import DataSource
+from mezzo.plugins.functions import find_source, load_function, say
 
 Data = (
-    str
-    | os.PathLike[str]
+    Source
+    | Sequence[Source]
+    | DataFiles
     | Mapping[str, Any]
-    | Iterable[Mapping[str, Any]]
+    | Iterable[Any]
     | Callable[[], Iterable[Any]]
 )
 
-# Names that numpy.savez gives to positional arrays.
-_NAMELESS = re.compile(r"arr_\d+")
-_MOST_ASKED_ABOUT = 20  # limit on names to look for misspellings of
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +55,20 @@ class Batch:
     samples: int
 
 
+class Notes(list[str]):
+    """Sentences on how data was fitted to a model, each once; logged as they are found."""
+
+    def add(self, where: str, note: str) -> None:
+        """Add a sentence that is not there yet."""
+        if note and note not in self:
+            self.append(note)
+            _log.info("%s: %s", where, note)
+
+
 class Dataset:
-    """A stream of batches, one in memory at a time. Iterating starts over, unless the data is a
-    one-shot iterator.
+    """A stream of batches, one in memory at a time. Iterating starts over.
+
+    `notes`: how the data was fitted to the model; passes over the data may add to them.
     """
 
     def __init__(
@@ -56,10 +77,12 @@ class Dataset:
         start: Callable[[], Iterator[Batch]],
         seed: int | None = None,
         content: tuple[str, ...] = (),
+        notes: "Notes | None" = None,
     ) -> None:
         """`start` begins a pass over the data. `seed`: set for random inputs. `content`: one digest
         per file, to tell files of equal names apart; empty for other data.
         """
+        self.notes = Notes() if notes is None else notes
         self.name = name
         self.content = content
         self.seed = seed
@@ -67,7 +90,8 @@ class Dataset:
 
     def source(self, batches: int, samples: int) -> DataSource:
         """A record of the data, as far as it was used."""
-        return DataSource(self.name, batches, samples, self.seed)
+        notes = f" ({'; '.join(self.notes)})" if self.notes else ""
+        return DataSource(self.name + notes, batches, samples, self.seed)
 
     def __iter__(self) -> Iterator[Batch]:
         """Begin a pass. Raises InputError: the data does not fit, is empty, or is spent."""
@@ -96,70 +120,7 @@ def in_time(data: Dataset, may_go_on: Callable[[], bool]) -> Dataset:
                 raise OutOfTime
             yield batch
 
-    return Dataset(data.name, start, data.seed, data.content)
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """Names of required and optional inputs, and labels. `others`: more arrays are allowed."""
-
-    inputs: tuple[str, ...]
-    optional: frozenset[str]
-    labels: tuple[str, ...]
-    others: bool
-
-    @property
-    def known(self) -> frozenset[str]:
-        return frozenset((*self.inputs, *self.labels))
-
-    def check(self, where: str, names: Collection[str]) -> None:
-        """Raises InputError: a required name is missing, or a name is unknown."""
-        available = frozenset(names)
-        needed = dict.fromkeys(
-            (*(name for name in self.inputs if name not in self.optional), *self.labels)
-        )
-        missing = [name for name in needed if name not in available]
-        allowed = self.known
-        unknown = [str(name) for name in names if name not in allowed]
-        asked_about = unknown[:_MOST_ASKED_ABOUT]
-        meant = {name: near[0] for name in asked_about if (near := nearest(name, missing, 1))}
-        if self.others:  # further arrays are at fault only if they may be a misspelled missing one
-            unknown = [
-                name for name in unknown if missing and (name in meant or _NAMELESS.fullmatch(name))
-            ]
-        if not missing and not unknown:
-            return
-        faults = [f"nothing for {_quote(missing)}"] if missing else []
-        suggestion = aside(ask_for(dict.fromkeys(meant.values())))
-        faults += (
-            [f"{_quote(unknown)}, which the model does not have{suggestion}"] if unknown else []
-        )
-        descriptions = [
-            f"{name!r} (optional)" if name in self.optional else repr(name) for name in self.inputs
-        ]
-        descriptions += [f"{name!r} (label)" for name in self.labels]
-        raise InputError(
-            f"{where}: found {' and '.join(faults)}; the model wants"
-            f" {', '.join(descriptions) or 'no inputs'}{self._remedy(unknown, missing, meant)}"
-        )
-
-    def _remedy(
-        self, unknown: Sequence[str], missing: Sequence[str], meant: Mapping[str, str]
-    ) -> str:
-        """The advice for unknown names, with its leading semicolon."""
-        if not unknown:
-            return ""
-        if missing and all(_NAMELESS.fullmatch(name) for name in unknown):
-            named = (
-                ", ".join(f"{name}=..." for name in missing if name.isidentifier())
-                or "**{'NAME': ...}"
-            )
-            return f"; numpy.savez was told no names: write numpy.savez(FILE, {named})"
-        if meant:
-            wrong, right = next(iter(meant.items()))
-            return f"; give {wrong!r} the name {right!r}"
-        label = either(f"--labels {unknown[0]}", f"labels=[{unknown[0]!r}]")
-        return f"; if {unknown[0]!r} is for the metric, name it as a label: {label}"
+    return Dataset(data.name, start, data.seed, data.content, data.notes)
 
 
 def open_data(
@@ -169,130 +130,192 @@ def open_data(
     labels: Sequence[str] = (),
     batch_size: int | None = None,
     at_most: int | None = None,
+    fixed_length: int | None = None,
     optional: Collection[str] = (),
     others: bool = False,
+    types: Mapping[str, Slot] | None = None,
+    folder: Path | None = None,
 ) -> Dataset:
-    """Open an .npz file, a folder of them in name order, one dict, an iterable of dicts, or a
-    callable that returns an iterable. `batch_size` splits along the first axis; `at_most` does so
-    only where arrays have equal lengths. `optional`: inputs that may be absent. `others`: further
-    arrays are ignored.
+    """Open files, one dict or array, an iterable of them, or a callable that returns an iterable.
+    `batch_size` splits along the first axis; `at_most` does so only where arrays have equal
+    lengths, and so does `fixed_length`, after which left-over samples are left out. `optional`:
+    inputs that may be absent. `others`: further arrays are ignored. `types`: of inputs; `folder`:
+    that of the model.
 
     Raises:
         InputError: the data does not exist, or a file's names are wrong.
     """
     if batch_size is not None and batch_size < 1:
         raise InputError(f"{option('batch_size')} is {batch_size}; give 1 or more")
-    expected = _Wanted(tuple(inputs), frozenset(optional), tuple(labels), others)
-    cutting = _Cutting(
-        at_most if batch_size is None else batch_size, is_asked=batch_size is not None
-    )
-    if isinstance(data, str | os.PathLike):
-        return _open_path(Path(data), expected, cutting)
-    if isinstance(data, Mapping):
-        return Dataset("one batch", lambda: _from_dicts([data], expected, cutting))
-    if callable(data):
-        return Dataset("batches", lambda: _from_dicts(data(), expected, cutting))
+    expected = ExpectedArrays(
+        inputs=tuple(inputs), optional=frozenset(optional), labels=tuple(labels), others=others,
+        types=types or {},
+    )  # fmt: skip
+    size = at_most if batch_size is None else batch_size
+    cutting = _Cutting(size or fixed_length, bool(batch_size or fixed_length), fixed_length)
+    if names_files(data):
+        data = DataFiles(data)
+    if isinstance(data, DataFiles):
+        function = find_function(data)
+        if function is None:
+            return _open_parts(data, expected, cutting, folder)
+        loaded = load_function(function, "data", "no arguments")
+        source = find_source(loaded)
+        content = () if source is None else (digest_file(source),)
+        return _from_python(function, _guarded(function, loaded), expected, cutting, content)
+    if isinstance(data, Mapping) or hasattr(data, "shape"):
+        return _from_python("one batch", [data], expected, cutting)
+    if callable(data) and not isinstance(data, Iterable):
+        start, notes = data, Notes()
+        return Dataset(
+            "batches",
+            lambda: _cut_all(_name_all(_called(start), expected, notes), expected, cutting, notes),
+            notes=notes,
+        )
     if not isinstance(data, Iterable):
         raise InputError(
             f"data is a {type(data).__name__}; give an .npz file, a folder of them, or dicts of"
             " arrays"
         )
-    if isinstance(data, Iterator):
-        return Dataset("batches", _once(data, expected, cutting))
-    return Dataset("batches", lambda: _from_dicts(data, expected, cutting))
+    return _from_python("batches", data, expected, cutting)
+
+
+def is_at_hand(data: Data) -> bool:
+    """Whether data is in files or in one batch: it can be opened again, with other batch sizes."""
+    if names_files(data):
+        data = DataFiles(data)
+    if isinstance(data, DataFiles):
+        return find_function(data) is None
+    return isinstance(data, Mapping) or hasattr(data, "shape")
 
 
 class _Cutting(NamedTuple):
     """The length of parts to split arrays into along their first axis. `is_asked`: arrays that
-    cannot be split are an error.
+    cannot be split are an error. `fixed_length`: the model's, if it is why.
     """
 
     size: int | None
     is_asked: bool
+    fixed_length: int | None = None
 
 
-def _open_path(path: Path, expected: _Wanted, cutting: _Cutting) -> Dataset:
-    if path.is_dir():
-        files = sorted(file for file in path.iterdir() if file.suffix == ".npz")
-        if not files:
-            raise InputError(
-                f"{path}: found no .npz file in this folder; give a folder of them, or one file"
-            )
-    else:
-        files = [path]
-    content = []
-    for file in files:  # a wrong name in the last file is reported now, not after an hour
-        with NpzFile(file) as opened:
-            expected.check(str(file), opened.names)
-            content.append(hashlib.sha256(repr(opened.checksums).encode()).hexdigest()[:16])
-
-    def start() -> Iterator[Batch]:
-        for file in files:
-            yield from _from_file(file, expected, cutting)
-
-    return Dataset(str(path), start, content=tuple(content))
+def names_files(data: Any) -> TypeGuard[Source | Sequence[Source]]:
+    """Whether data is a path, or several of them."""
+    if isinstance(data, str | os.PathLike):
+        return True
+    return (
+        isinstance(data, list | tuple)
+        and bool(data)
+        and all(isinstance(each, str | os.PathLike) for each in data)
+    )
 
 
-def _from_file(path: Path, expected: _Wanted, cutting: _Cutting) -> Iterator[Batch]:
-    with NpzFile(path) as opened:
-        expected.check(str(path), opened.names)
-        names = [name for name in opened.names if name in expected.known]
-        shapes = {name: opened.header(name).shape for name in names}
-        lengths = {name: shape[0] for name, shape in shapes.items() if shape}
-        runs = _runs(str(path), lengths, cutting)
-        if len(runs) == 1:
-            yield _make_batch({name: opened.read(name) for name in names}, expected, path.name)
-            return
-        fixed = {name: opened.read(name) for name in names if name not in lengths}
-        rows = {
-            name: opened.read_rows(name, [end - start for start, end in runs]) for name in lengths
-        }
-        for start, end in runs:
-            part = {name: fixed[name] if name in fixed else next(rows[name]) for name in names}
-            yield _make_batch(part, expected, f"{path.name}[{start}:{end}]")
-
-
-def _once(
-    data: Iterator[Mapping[str, Any]], expected: _Wanted, cutting: _Cutting
-) -> Callable[[], Iterator[Batch]]:
-    is_spent = False
+def _open_parts(
+    files: DataFiles, expected: ExpectedArrays, cutting: _Cutting, folder: Path | None
+) -> Dataset:
+    name, notes = str(files), Notes()
+    parts, found = open_files(files, expected, folder)
+    for note in found:
+        notes.add(name, note)
 
     def start() -> Iterator[Batch]:
-        nonlocal is_spent
-        if is_spent:
+        for part in parts:
+            runs = _runs_of(part, cutting, notes)
+            batches = zip(runs, part.read(runs), strict=True)
+            for (begin, end), arrays in batches:
+                origin = part.origin if len(runs) == 1 else f"{part.origin}[{begin}:{end}]"
+                yield _make_batch(arrays, expected, origin)
+
+    return Dataset(name, start, content=tuple(part.digest for part in parts), notes=notes)
+
+
+def _runs_of(part: Part, cutting: _Cutting, notes: Notes) -> list[Run]:
+    """The runs of a part: samples that differ in shape run one by one."""
+    size = part.usual if cutting.size is None else cutting.size
+    if not part.is_even:
+        if (size != 1 and cutting.is_asked) or (cutting.fixed_length or 1) > 1:
             raise InputError(
-                "data is a one-shot iterator and was read once; pass a list, or a callable that"
-                " makes it"
+                f"{part.where}: images differ in size and cannot be in one batch of {size}; give"
+                f" {option('preprocess')} resize=HxW"
             )
-        is_spent = True
-        yield from _from_dicts(data, expected, cutting)
-
-    return start
+        size = 1
+    return _runs(part.where, part.lengths, cutting._replace(size=size), notes)
 
 
-def _from_dicts(data: Iterable[Any], expected: _Wanted, cutting: _Cutting) -> Iterator[Batch]:
-    if not isinstance(data, Iterable):
+def _guarded(name: str, function: Callable[[], Any]) -> Iterator[Any]:
+    """The batches of a function that the command line names. Raises InputError: it fails."""
+    try:
+        yield from _called(function)
+    except MezzoError:
+        raise
+    except Exception as error:
+        raise InputError(f"data {name!r} failed: {say(error)}; mend it") from error
+
+
+def _called(function: Callable[[], Any]) -> Iterable[Any]:
+    batches = function()
+    if isinstance(batches, Mapping) or hasattr(batches, "shape"):
+        return [batches]
+    if not isinstance(batches, Iterable):
         raise InputError(
-            f"the data's callable gave a {type(data).__name__}; let it return an iterable of dicts"
+            f"the data's callable gave a {type(batches).__name__}; let it return an iterable of"
+            " dicts"
         )
-    for position, arrays in enumerate(data):
+    return batches
+
+
+def _from_python(
+    name: str,
+    data: Iterable[Any],
+    expected: ExpectedArrays,
+    cutting: _Cutting,
+    content: tuple[str, ...] = (),
+) -> Dataset:
+    """The batches of an iterable. What is no list is read once and kept: a generator cannot be read
+    again, and a shuffling loader would give other batches.
+    """
+    notes = Notes()
+    kept = data if isinstance(data, list | tuple) else None
+    replay = None if kept is not None else Replay(_name_all(data, expected, notes))
+
+    def start() -> Iterator[Batch]:
+        named = replay or _name_all(kept or (), expected, notes)
+        return _cut_all(named, expected, cutting, notes)
+
+    return Dataset(name, start, content=content, notes=notes)
+
+
+def _name_all(
+    data: Iterable[Any], expected: ExpectedArrays, notes: Notes
+) -> Iterator[Mapping[str, Any]]:
+    """The arrays of each batch by name. Raises InputError: a batch has wrong names."""
+    for position, item in enumerate(data):
+        where = f"data, batch {position}"
+        arrays, note = name_arrays(where, item, expected)
+        notes.add("data", note)
+        expected.check(where, arrays)
+        yield {name: as_array(value) for name, value in arrays.items()}
+
+
+def _cut_all(
+    batches: Iterable[Mapping[str, Any]], expected: ExpectedArrays, cutting: _Cutting, notes: Notes
+) -> Iterator[Batch]:
+    for position, arrays in enumerate(batches):
         origin = f"batch {position}"
-        if not isinstance(arrays, Mapping):
-            raise InputError(
-                f"data, {origin}: found a {type(arrays).__name__}; give a dict of arrays by input"
-                " name"
-            )
-        expected.check(f"data, {origin}", arrays)
-        values = {name: _as_array(value) for name, value in arrays.items()}
+        flat, found = find_flat(shapes_of(arrays), expected.types)
+        for note in found:
+            notes.add("data", note)
+        values = add_batch_axis(arrays, flat)
         lengths = {
             name: length
             for name, value in values.items()
             if (length := _leading(value)) is not None
         }
-        runs = _runs(f"data, {origin}", lengths, cutting)
-        if len(runs) < 2:
+        runs = _runs(f"data, {origin}", lengths, cutting, notes)
+        if runs == [(0, max(lengths.values(), default=0))]:
             yield _make_batch(values, expected, origin)
-        for start, end in runs if len(runs) > 1 else ():
+            continue
+        for start, end in runs:
             part = {
                 name: value[start:end] if name in lengths else value
                 for name, value in values.items()
@@ -300,7 +323,9 @@ def _from_dicts(data: Iterable[Any], expected: _Wanted, cutting: _Cutting) -> It
             yield _make_batch(part, expected, f"{origin}[{start}:{end}]")
 
 
-def _runs(where: str, lengths: Mapping[str, int], cutting: _Cutting) -> list[tuple[int, int]]:
+def _runs(
+    where: str, lengths: Mapping[str, int], cutting: _Cutting, notes: Notes
+) -> list[tuple[int, int]]:
     """The slices of the first axis. Raises InputError: a split is needed, but lengths differ."""
     longest = max(lengths.values(), default=0)
     size = longest if cutting.size is None else cutting.size
@@ -313,19 +338,21 @@ def _runs(where: str, lengths: Mapping[str, int], cutting: _Cutting) -> list[tup
             f"{where}: cannot be split into batches of {size}, the first axes differ in length:"
             f" {described}; give arrays of one length, or do not split"
         )
-    return [(start, min(start + size, longest)) for start in range(0, longest, size)]
+    runs = [(start, min(start + size, longest)) for start in range(0, longest, size)]
+    if cutting.fixed_length != size:
+        return runs
+    notes.add(where, f"samples run in batches of {size}, the length that the model fixes")
+    if longest % size:
+        notes.add(where, f"samples left over after batches of {size} are left out")
+        del runs[-1]
+    return runs
 
 
-def _make_batch(arrays: Mapping[str, Any], expected: _Wanted, origin: str) -> Batch:
+def _make_batch(arrays: Mapping[str, Any], expected: ExpectedArrays, origin: str) -> Batch:
     feeds = {name: arrays[name] for name in expected.inputs if name in arrays}
     lengths = {length for value in feeds.values() if (length := _leading(value)) is not None}
     samples = lengths.pop() if len(lengths) == 1 else 1
     return Batch(feeds, {name: arrays[name] for name in expected.labels}, origin, samples)
-
-
-def _as_array(value: Any) -> Any:
-    """A NumPy array of a value with a shape, such as a tensor; lists and None stay."""
-    return np.asarray(value) if hasattr(value, "shape") else value
 
 
 def _leading(value: Any) -> int | None:
@@ -337,7 +364,3 @@ def _leading(value: Any) -> int | None:
     ):
         return len(value)
     return None
-
-
-def _quote(names: Iterable[str]) -> str:
-    return ", ".join(map(repr, names))

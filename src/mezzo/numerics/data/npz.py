@@ -1,5 +1,5 @@
-"""Safe reader of untrusted .npz files: no pickle, and no allocation before a header is verified.
-Writer of such files.
+"""Safe reader of untrusted .npz and .npy files: no pickle, and no allocation before a header is
+verified. Writer of .npz files.
 
 Member names are array names, never paths: nothing is extracted to disk.
 """
@@ -9,6 +9,7 @@ import itertools
 import json
 import math
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -36,6 +37,8 @@ _MOST_DIRECTORY_BYTES = 4 << 20
 _SUFFIX = ".npy"
 _MOST_NEIGHBOURS = 1000
 _KINDS = "biufcSU"
+_PIECE_BYTES = 1 << 20
+_MAGIC = b"\x93NUMPY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +127,7 @@ class NpzFile:
     def read_rows(self, name: str, lengths: Sequence[int]) -> Iterator[Array]:
         """Read one array in runs of rows, one run in memory at a time if it is in C order."""
         with _saying(f"{self.path}: array {name!r}"), self._open(name) as (stream, header):
-            if header.is_fortran:
-                whole = _read_values(stream, header, header.shape)
-                for end, length in zip(itertools.accumulate(lengths), lengths, strict=True):
-                    yield whole[end - length : end]
-            else:
-                for length in lengths:
-                    yield _read_values(stream, header, (length, *header.shape[1:]))
+            yield from _read_runs(stream, header, lengths)
 
     @contextmanager
     def _open(self, name: str) -> Iterator[tuple[IO[bytes], Header]]:
@@ -148,6 +145,68 @@ class NpzFile:
                     " damaged, write it again"
                 )
             yield stream, header
+
+
+class NpyFile:
+    """An .npy file open for reading: one array, whose name is the file's without its suffix."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file. Raises InputError: it is not a valid .npy file."""
+        self.path = path
+        self.names: tuple[str, ...] = (path.stem,)
+        with _saying(str(path)):
+            file, status = open_regular(path)
+            self._file, self._size_bytes = io.BufferedReader(file), status.st_size
+
+    @property
+    def checksums(self) -> tuple[tuple[str, int, int], ...]:
+        """No name, the CRC and the size of the file, which is read."""
+        with _saying(str(self.path)):
+            self._file.seek(0)
+            crc = 0
+            while piece := self._file.read(_PIECE_BYTES):
+                crc = zlib.crc32(piece, crc)
+        return (("", crc, self._size_bytes),)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    def header(self, name: str) -> Header:
+        """Read the header. Errors are those of `read`, except for the size cap."""
+        with _saying(str(self.path)):
+            self._file.seek(0)
+            head = self._file.peek(len(_MAGIC))
+            if head and not head.startswith(_MAGIC):
+                _refuse_stranger(self.path, None)
+            header = _read_header(self._file)
+            found_bytes = self._size_bytes - self._file.tell()
+            wanted_bytes = math.prod(header.shape) * header.dtype.itemsize
+            if found_bytes != wanted_bytes:
+                raise InputError(
+                    f"{self.path}: the header says {_spell(header)}, {wanted_bytes} bytes, and the"
+                    f" file holds {found_bytes}; it is damaged, write it again"
+                )
+            return header
+
+    def read(self, name: str) -> Array:
+        """Read the array. Raises InputError: damaged, of an unsupported type, or too large."""
+        header = self.header(name)
+        with _saying(str(self.path)):
+            return _read_values(self._file, header, header.shape)
+
+    def read_rows(self, name: str, lengths: Sequence[int]) -> Iterator[Array]:
+        """Read the array in runs of rows, one run in memory at a time if it is in C order."""
+        header = self.header(name)
+        with _saying(str(self.path)):
+            yield from _read_runs(self._file, header, lengths)
 
 
 def pack(name: str, document: Mapping[str, object], arrays: Mapping[str, Array]) -> bytes:
@@ -244,6 +303,16 @@ def _read_values(stream: IO[bytes], header: Header, shape: tuple[int, ...]) -> A
     if header.dtype.kind == "U":
         array.tolist()  # raises on invalid Unicode
     return array.astype(header.dtype.newbyteorder("="), copy=False)
+
+
+def _read_runs(stream: IO[bytes], header: Header, lengths: Sequence[int]) -> Iterator[Array]:
+    if header.is_fortran:
+        whole = _read_values(stream, header, header.shape)
+        for end, length in zip(itertools.accumulate(lengths), lengths, strict=True):
+            yield whole[end - length : end]
+        return
+    for length in lengths:
+        yield _read_values(stream, header, (length, *header.shape[1:]))
 
 
 def _spell(header: Header) -> str:

@@ -47,7 +47,7 @@ def _pick(data: Dataset, words: str, is_held_out: bool) -> Dataset:
             if (number % _SHARE == _SHARE - 1) is is_held_out:
                 yield batch
 
-    return Dataset(f"{words} {data.name}", start, data.seed, data.content)
+    return Dataset(f"{words} {data.name}", start, data.seed, data.content, data.notes)
 
 
 def _cut_each(data: Dataset, words: str, is_held_out: bool) -> Dataset:
@@ -56,4 +56,4 @@ def _cut_each(data: Dataset, words: str, is_held_out: bool) -> Dataset:
             middle = batch.samples - batch.samples // _SHARE
             yield cut(batch, middle, batch.samples) if is_held_out else cut(batch, 0, middle)
 
-    return Dataset(f"{words} {data.name}", start, data.seed, data.content)
+    return Dataset(f"{words} {data.name}", start, data.seed, data.content, data.notes)

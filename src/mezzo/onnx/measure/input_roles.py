@@ -5,7 +5,7 @@ Concat, Cast, ...), into subgraphs and inlined functions.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -100,34 +100,49 @@ _INTEGERS = frozenset({
 
 def read_slots(model: onnx.ModelProto) -> tuple[Slot, ...]:
     """Name, dtype, shape and role of each input that must be fed."""
-    stored = set(stored_names(model.graph))
     walk = _Walk(infer(inline_functions(model), data_prop=True))
-    return tuple(
-        _slot(port, walk)
+    return tuple(_slot(port, walk) for port in _ports(model))
+
+
+def read_types(model: onnx.ModelProto) -> tuple[Slot, ...]:
+    """Name, dtype and shape of each input that must be fed."""
+    return tuple(map(_type_of, _ports(model)))
+
+
+def _ports(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    stored = set(stored_names(model.graph))
+    return [
+        port
         for port in model.graph.input
         if port.name not in stored and not port.type.HasField("optional_type")
+    ]
+
+
+def _tensor_type(port: onnx.ValueInfoProto) -> onnx.TypeProto.Tensor:
+    """The type of an input, or of the tensors in its list."""
+    is_list = port.type.HasField("sequence_type")
+    return (port.type.sequence_type.elem_type if is_list else port.type).tensor_type
+
+
+def _type_of(port: onnx.ValueInfoProto) -> Slot:
+    tensor = _tensor_type(port)
+    return Slot(
+        name=port.name,
+        dtype=FROM_ONNX.get(tensor.elem_type),
+        lengths=tuple(map(length_of, tensor.shape.dim)) if tensor.HasField("shape") else None,
+        is_list=port.type.HasField("sequence_type"),
     )
 
 
 def _slot(port: onnx.ValueInfoProto, walk: "_Walk") -> Slot:
-    is_list = port.type.HasField("sequence_type")
-    tensor = (port.type.sequence_type.elem_type if is_list else port.type).tensor_type
-    lengths = tuple(map(length_of, tensor.shape.dim)) if tensor.HasField("shape") else None
     evidence = walk.follow(port.name)
-    part = _part(tensor.elem_type, evidence, port.name)
+    part = _part(_tensor_type(port).elem_type, evidence, port.name)
     below = (
         min(evidence.below, key=lambda length: (isinstance(length, str), length))
         if evidence.below
         else None
     )
-    return Slot(
-        name=port.name,
-        dtype=FROM_ONNX.get(tensor.elem_type),
-        lengths=lengths,
-        part=part,
-        below=below if part is Part.INDEX else None,
-        is_list=is_list,
-    )
+    return replace(_type_of(port), part=part, below=below if part is Part.INDEX else None)
 
 
 def _part(kind: int, evidence: "_Found", name: str) -> Part:

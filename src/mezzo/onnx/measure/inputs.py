@@ -7,7 +7,7 @@ import onnx
 
 from mezzo.contracts.lab import Feeds
 from mezzo.ir.input_roles import Slot
-from mezzo.onnx.measure.input_roles import read_slots
+from mezzo.onnx.measure.input_roles import read_slots, read_types
 from mezzo.onnx.protos.graphs import stored_names
 from mezzo.onnx.run.feeds import fit_feeds, retype
 
@@ -46,6 +46,10 @@ class OnnxInputs:
     def has_fixed_length(self) -> bool:
         dims = [port.type.tensor_type.shape.dim[:1] for port in self._ports]
         return any(dim.HasField("dim_value") for axis_dims in dims for dim in axis_dims)
+
+    @cached_property
+    def types(self) -> Sequence[Slot]:
+        return read_types(self._model)
 
     @cached_property
     def slots(self) -> Sequence[Slot]:
