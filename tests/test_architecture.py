@@ -48,6 +48,7 @@ _PLUG_INS = (
     "analysis.fusion.patterns",
     "quantize.calibrators",
     "quantize.rounding",
+    "io.exports",
     "reference",
 )
 # Libraries, and where they may be imported. Elsewhere their types may be named, under TYPE_CHECKING.
@@ -69,6 +70,7 @@ _TARGETS_NAMED = {
     "cli.hints.examples": "examples are commands as people write them",
     "common.file_kinds": "TensorRT's package, which makes such files, has the name of its target",
     "common.packages": "TensorRT's package has the name of its target",
+    "io.exports.trt": "the tool has the name of its target",
 }
 # Who may import a front end by name, and why; discovery finds them for all others.
 _ABOUT_ONE_FRONTEND = {

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from mezzo.api.convert import convert, plan, show
     from mezzo.api.emulate import emulate
     from mezzo.api.explain import explain
+    from mezzo.api.export_plan import export_plan
     from mezzo.api.folders.converting import ConvertedFolder, convert_folder
     from mezzo.api.lists import convert_lists
     from mezzo.api.partition import extract, partition
@@ -64,6 +65,7 @@ __all__ = [
     "convert_lists",
     "emulate",
     "explain",
+    "export_plan",
     "extract",
     "load_plan",
     "memory",
@@ -103,6 +105,7 @@ _HOMES = {
     "convert_lists": "mezzo.api.lists",
     "emulate": "mezzo.api.emulate",
     "explain": "mezzo.api.explain",
+    "export_plan": "mezzo.api.export_plan",
     "extract": "mezzo.api.partition",
     "load_plan": "mezzo.io.planfile",
     "memory": "mezzo.common.memory",

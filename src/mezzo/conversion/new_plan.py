@@ -60,7 +60,7 @@ def make_plan(
         in_blocks=tuple(planning.in_blocks.items()),
         choice=options.choice,
         apart=_apart(problem.graph, problem.line),
-        make_names=lambda: _aliases_in(problem.graph),
+        make_names=lambda: aliases_in(problem.graph),
     )
 
 
@@ -154,7 +154,7 @@ def _too_new(reading: Reading, target: Target) -> Iterator[str]:
         )
 
 
-def _aliases_in(graph: Graph) -> NodeAliases:
+def aliases_in(graph: Graph) -> NodeAliases:
     """Planned nodes by value name, and module paths of nodes.
 
     Constants and values without floats have no precision: their names refer to the readers.

@@ -1,5 +1,5 @@
-"""Plug-in discovery: policies, targets, strategies, calibrators, roundings and front ends of mezzo
-and of other packages. Adding one adds a file, or a package, and edits none.
+"""Plug-in discovery: policies, targets, strategies, calibrators, roundings, exporters of plans and
+front ends of mezzo and of other packages. Adding one adds a file, or a package, and edits none.
 
 A plug-in is imported when requested by name, or when all are listed, not before. A built-in module
 has the name of its plug-in, with "_" for "-".
@@ -21,6 +21,7 @@ from mezzo.contracts.frontend import Frontend
 from mezzo.contracts.rounding import Rounding
 from mezzo.contracts.strategy import Strategy
 from mezzo.formats.dtypes import DType
+from mezzo.io.plan_export import PlanExporter
 from mezzo.plugins.built_in import BuiltIn, built_in, import_and_read
 from mezzo.plugins.entries import BUILT_IN, Origin, PluginEntry, entries
 from mezzo.tables.facts import OpFacts
@@ -269,6 +270,11 @@ _ROUNDINGS: _Kind[Rounding] = _Kind(
     built_in("mezzo.quantize.rounding", _class_reader(Rounding)),
     partial(_load_class, Rounding, ("name", "summary")),
 )
+_EXPORTERS: _Kind[PlanExporter] = _Kind(
+    "exporter",
+    built_in("mezzo.io.exports", _class_reader(PlanExporter)),
+    partial(_load_class, PlanExporter, ("name", "tool", "summary")),
+)
 _FRONTENDS: _Kind[Frontend] = _Kind(
     "front end",
     BuiltIn(
@@ -281,9 +287,13 @@ _FRONTENDS: _Kind[Frontend] = _Kind(
 )
 _KINDS: Mapping[
     str,
-    "_Kind[Policy] | _Kind[Target] | _Kind[Strategy] | _Kind[Calibrator] | _Kind[Rounding]",
+    "_Kind[Policy] | _Kind[Target] | _Kind[Strategy] | _Kind[Calibrator] | _Kind[Rounding]"
+    " | _Kind[PlanExporter]",
 ] = MappingProxyType(
-    {kind.name: kind for kind in (_POLICIES, _TARGETS, _STRATEGIES, _CALIBRATORS, _ROUNDINGS)}
+    {
+        kind.name: kind
+        for kind in (_POLICIES, _TARGETS, _STRATEGIES, _CALIBRATORS, _ROUNDINGS, _EXPORTERS)
+    }
 )
 
 
@@ -417,7 +427,7 @@ def op_facts(dialect: str) -> Mapping[str, OpFacts]:
 
 def policy(name: str) -> Policy:
     """A policy by name. Raises InputError: no such name, two, or a broken one. The same for the
-    four below.
+    five below.
     """
     return _POLICIES.find(name)
 
@@ -438,9 +448,13 @@ def rounding(name: str) -> Rounding:
     return _ROUNDINGS.find(name)
 
 
+def exporter(name: str) -> PlanExporter:
+    return _EXPORTERS.find(name)
+
+
 def names(kind: str) -> tuple[str, ...]:
-    """Accepted names of a "policy", "target", "strategy", "calibrator" or "rounding", without
-    imports.
+    """Accepted names of a "policy", "target", "strategy", "calibrator", "rounding" or "exporter",
+    without imports.
     """
     return _KINDS[kind].names()
 

@@ -1,5 +1,6 @@
 """Entry points of installed packages: targets, policies, strategies, calibrators, roundings,
-metrics and front ends. Only package metadata is read; the objects are imported on demand.
+exporters of plans, metrics and front ends. Only package metadata is read; the objects are imported
+on demand.
 
 An entry point names an object, "acme_npu:TARGET", or a TOML file of the package,
 "acme_npu:npu.toml".
@@ -22,6 +23,7 @@ GROUPS = {
     "strategy": "mezzo.strategies",
     "calibrator": "mezzo.calibrators",
     "rounding": "mezzo.roundings",
+    "exporter": "mezzo.exporters",
     "metric": "mezzo.metrics",
     "front end": "mezzo.frontends",
 }

@@ -6,15 +6,49 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mezzo.cli.console import MORE, output_layout, print_first_screen, print_json
+from mezzo.cli.console import MORE, output_layout, print_first_screen, print_json, print_text
 from mezzo.cli.options import options as shared
-from mezzo.common.safe_paths import check_destinations
+from mezzo.cli.options.choices import completing_plug_ins
+from mezzo.common.errors import InputError
+from mezzo.common.safe_paths import check_destinations, write_file
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from mezzo.contracts.plans import Plan
     from mezzo.report.layout.layout import Layout
+
+
+_Tool = Annotated[
+    str | None,
+    typer.Option(
+        "--as",
+        metavar="TOOL",
+        help="Print what another tool takes to keep and lower the same nodes: nncf, modelopt, trt,"
+        " genai, coremltools, qnn, aimet or torch-autocast. IN may be a saved plan.",
+        autocompletion=completing_plug_ins("exporter"),
+        rich_help_panel=shared.FILES_PANEL,
+    ),
+]
+_Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="FILE",
+        help="With --as: write it here.",
+        rich_help_panel=shared.FILES_PANEL,
+    ),
+]
+_PlanFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--plan",
+        metavar="FILE",
+        help="With --as: export this saved plan of IN instead of deciding anew.",
+        rich_help_panel=shared.FILES_PANEL,
+    ),
+]
 
 
 @shared.with_options
@@ -38,13 +72,23 @@ def plan(
             rich_help_panel=shared.COMMON_PANEL,
         ),
     ] = False,
+    tool: _Tool = None,
+    out: _Out = None,
+    plan_file: _PlanFile = None,
     options: shared.CommandOptions,
     verbose: shared.Verbose = False,
     as_json: shared.AsJson = False,
     quiet: shared.Quiet = False,
 ) -> None:
     """Decide what a conversion would do, and write no model."""
-    check_destinations({"--save": save}, (source,))
+    check_destinations({"--save": save, "--out": out}, (source,))
+    _check_export(tool, out, plan_file, as_json=as_json)
+    is_saved = source.suffix.lower() == ".json"
+    if tool is not None and (is_saved or plan_file is not None):
+        saved_plan, model = (source, None) if is_saved else (plan_file, source)
+        _check_no_options(options, is_saved=is_saved)
+        _export(saved_plan, tool, out, model, quiet=quiet)
+        return
     options = options.with_default_format()
     chosen = options.to_library()
 
@@ -58,6 +102,9 @@ def plan(
         planned = pipeline.plan(source, **chosen, progress=progress)
         if save is not None:
             save_plan(planned, save)
+    if tool is not None:
+        _export(planned, tool, out, None, quiet=quiet)
+        return
     if quiet:
         return
     if as_json:
@@ -95,3 +142,46 @@ def _report_rest(
     if every_node:
         parts += report_nodes(layout, planned)
     return [*parts, *report_next_steps(steps_after_planning(source, planned, options, save))]
+
+
+def _check_export(
+    tool: str | None, out: Path | None, plan_file: Path | None, *, as_json: bool
+) -> None:
+    """Raises InputError: options that contradict --as, or need it."""
+    needing = {"--out": out, "--plan": plan_file}
+    alone = next((name for name, value in needing.items() if value is not None), None)
+    if tool is None and alone is not None:
+        raise InputError(
+            f"{alone} is for a plan for another tool; give --as TOOL too, or write the plan itself"
+            " with --save"
+        )
+    if tool is not None and as_json:
+        raise InputError("--as prints what the tool takes, and --json the plan; leave one out")
+
+
+def _check_no_options(options: shared.CommandOptions, *, is_saved: bool) -> None:
+    """Raises InputError: options that decide, given with a plan that has decided."""
+    given = options.without("trust_external_paths").words("plan")
+    if given:
+        raise InputError(
+            f"{given[0]} decides, and {'IN is' if is_saved else '--plan gives'} a plan that has"
+            " decided; leave it out"
+        )
+
+
+def _export(
+    of: "Plan | Path | None", tool: str, out: Path | None, model: Path | None, *, quiet: bool
+) -> None:
+    """Print or write a plan as another tool takes it."""
+    assert of is not None, "a plan was made or is named"
+    from mezzo.api.export_plan import export_plan
+    from mezzo.plugins.discovery import exporter
+
+    text = export_plan(of, tool, model=model)
+    if out is None:
+        print_text(text)
+        return
+    write_file(out, text.encode(), "plan")
+    if not quiet:
+        chosen = exporter(tool)
+        print_text(f"{out}: {chosen.summary}\nfor  {chosen.written_for}\nuse  {chosen.usage}")
