@@ -239,25 +239,77 @@ def test_existing_files_are_replaced_only_when_asked(export: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("where", ["new", "same"])
-def test_a_file_that_fails_is_named_and_nothing_is_written(export: Path, tmp_path: Path, where: str) -> None:
+def test_a_file_that_fails_is_named_and_the_others_are_converted(export: Path, tmp_path: Path, where: str) -> None:
     whole = (export / "onnx/encoder_model.onnx").read_bytes()
     (export / "onnx/encoder_model.onnx").write_bytes(whole[: len(whole) // 2])
     before = files_of(export)
-    said = error_of(export, tmp_path / "out" if where == "new" else None)
-    assert "onnx/encoder_model.onnx" in said and "damaged" in said and "\n" not in said
-    assert files_of(export) == before and os.listdir(tmp_path) == ["export"]
+    folder = mezzo.convert_folder(export, tmp_path / "out" if where == "new" else None)
+    (failure,) = folder.failed
+    assert failure.source == "onnx/encoder_model.onnx" and "damaged" in failure.because and "\n" not in failure.because
+    after = files_of(folder.path)
+    assert set(after) - set(before) == {f"onnx/{name}_fp16.onnx" for name in MODELS[:-1]}
+    assert {name: after[name] for name in before} == before
 
 
-def test_a_failure_after_the_first_results_leaves_nothing(
-    export: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_folder_in_which_every_model_fails_is_refused_and_nothing_is_written(export: Path, tmp_path: Path) -> None:
+    for name in MODELS:
+        (export / f"onnx/{name}.onnx").write_bytes(b"")
+    said = error_of(export, tmp_path / "out")
+    assert "decoder_model.onnx' is empty" in said and said.endswith("(and 3 more)")
+    assert os.listdir(tmp_path) == ["export"]
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+def test_a_failure_after_the_first_results_leaves_nothing_of_that_model(
+    export: Path, tmp_path: Path, resumes: bool
 ) -> None:
     model = onnx.load(export / "onnx/encoder_model.onnx")
     model.graph.node[0].attribute.append(onnx.helper.make_attribute("of", 1))  # told by the checker, behind the others
     onnx.save(model, export / "onnx/encoder_model.onnx")
     before = files_of(export)
-    said = error_of(export)
-    assert said.startswith("'onnx/encoder_model.onnx': ") or "onnx/encoder_model.onnx" in said
-    assert files_of(export) == before and os.listdir(tmp_path) == ["export"]
+    folder = mezzo.convert_folder(export, resume=tmp_path / "resume" if resumes else None)
+    assert [failure.source for failure in folder.failed] == ["onnx/encoder_model.onnx"]
+    assert set(files_of(export)) - set(before) == {f"onnx/{name}_fp16.onnx" for name in MODELS[:-1]}
+
+
+def test_models_that_exchange_tensors_with_a_failed_one_keep_its_types(
+    export: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An encoder that cannot be written leaves its state in FP32: the decoders, which read that low, fail too."""
+    from mezzo.api.folders import model_jobs
+
+    real = model_jobs.convert_opened
+
+    def fail_late(model: Any, path: Path, *rest: Any) -> Any:
+        if "encoder_model" in path.name:
+            raise mezzo.ModelError("cannot")
+        return real(model, path, *rest)
+
+    monkeypatch.setattr(model_jobs, "convert_opened", fail_late)
+    said = error_of(export, tmp_path / "out", io="low")  # of all four: what reads no state shares a cache with one
+    assert said.startswith("'onnx/decoder_model.onnx' exchanges 'encoder_hidden_states' with 'onnx/encoder_model.onnx'")
+    assert said.endswith(", which failed; mend that one (and 3 more)") and os.listdir(tmp_path) == ["export"]
+    folder = mezzo.convert_folder(export, tmp_path / "out", io="keep")
+    assert [failure.because for failure in folder.failed] == ["'onnx/encoder_model.onnx': cannot"]
+
+
+def test_models_are_planned_around_one_that_cannot_be_planned(
+    export: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mezzo.api.folders import deciding
+
+    real = deciding.convert_model
+
+    def fail_early(model: Any, *rest: Any) -> Any:
+        if any(port.name == "last_hidden_state" for port in model.ports()):
+            raise mezzo.ModelError("cannot")
+        return real(model, *rest)
+
+    monkeypatch.setattr(deciding, "convert_model", fail_early)
+    folder = mezzo.convert_folder(export, tmp_path / "out", io="low")
+    assert [failure.source for failure in folder.failed] == ["onnx/encoder_model.onnx"]
+    types = types_of(tmp_path / "out/onnx/decoder_model_fp16.onnx")
+    assert types["encoder_hidden_states"] == FLOAT and types["logits"] == HALF
 
 
 def test_a_move_that_fails_puts_back_what_was_replaced(export: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,7 +397,9 @@ def test_data_is_found_by_the_names_of_the_models(export: Path, tmp_path: Path) 
     np.savez(data / "encodr_model.npz")
     (data / "encodr_model.npz").unlink()
     np.savez(data / "decoder_model.npz", input_ids=np.zeros((1, 1), np.int64))
-    assert error_of(export, tmp_path / "no", data=data).startswith("'onnx/decoder_model.onnx': ")
+    folder = mezzo.convert_folder(export, tmp_path / "no", data=data)
+    (failure,) = folder.failed
+    assert failure.because.startswith("'onnx/decoder_model.onnx': ") and len(folder.files) == 3
 
 
 @pytest.mark.parametrize(
@@ -397,10 +451,13 @@ def test_what_cannot_be_is_refused_in_one_line(export: Path, tmp_path: Path) -> 
     assert "there is no folder above it" in error_of(export, tmp_path / "a/b")
     assert "choose one of beside, instead" in error_of(export, tmp_path / "out", layout="above")
     (export / "dangling").symlink_to("nowhere")
-    assert "is a link that leads nowhere" in error_of(export, tmp_path / "out")
+    folder = mezzo.convert_folder(export, tmp_path / "out")
+    assert [failure.source for failure in folder.failed] == ["dangling"] and len(folder.files) == 4
+    assert "is a link that leads nowhere" in folder.failed[0].because
     (export / "dangling").unlink()
     (export / "onnx/encoder_model.onnx").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
-    assert "'onnx/encoder_model.onnx' is a pointer of Git LFS" in error_of(export, tmp_path / "out")
+    folder = mezzo.convert_folder(export, tmp_path / "out", overwrite=True)
+    assert "'onnx/encoder_model.onnx' is a pointer of Git LFS" in folder.failed[0].because
 
 
 def test_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -485,14 +542,12 @@ def test_ties_of_a_quantized_folder_take_the_float_beside(export: Path, tmp_path
     assert {tie.dtype for tie in only.ties} <= {DType.FLOAT32}
 
 
-def test_folder_without_data_for_a_model_is_refused_before_anything_is_converted(
-    export: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = dict.fromkeys(MODELS[:-1], "random:0")  # the one that would come last has none
-    monkeypatch.setattr("mezzo.api.folders.converting.fit_requests", None)
-    said = error_of(export, tmp_path / "out", to="int8", target="openvino-cpu", data=given)
-    assert said.startswith("'onnx/encoder_model.onnx': to is 'int8', which takes scales from data, and none is given; ")
-    assert not (tmp_path / "out").exists()
+def test_model_without_data_for_its_scales_fails_alone(export: Path, tmp_path: Path) -> None:
+    given = dict.fromkeys(MODELS[:-1], "random:0")
+    folder = mezzo.convert_folder(export, tmp_path / "out", to="int8", target="openvino-cpu", data=given)
+    (failure,) = folder.failed
+    said = "'onnx/encoder_model.onnx': to is 'int8', which takes scales from data, and none is given; "
+    assert failure.because.startswith(said) and len(folder.files) == 3
 
 
 def genai_folder(root: Path, config: str | None = None) -> Path:

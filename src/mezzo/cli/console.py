@@ -30,6 +30,7 @@ _PAGER_MARGIN = 2
 # Hints on how to see the full report.
 MORE = "-v tells all that was decided and why"
 MORE_OR_DRAWN = f"{MORE}; --report FILE.html draws it"
+MORE_OR_DRAWN_FOLDER = f"{MORE}; --report DIR draws it"
 _BROKEN_PIPE = 141  # 128 + SIGPIPE, what a shell reports of `cat` in the same place
 
 
@@ -74,13 +75,14 @@ def print_first_screen(
     *,
     has_all: bool,
     more: str,
+    always: "Iterable[RenderableType]" = (),
 ) -> None:
-    """Print a headline, and the full report below it with `has_all`, else the hint `more`."""
+    """Print a headline, `always`, and the full report with `has_all`, else the hint `more`."""
     from mezzo.report.layout.layout import blank
     from mezzo.report.text.first_screen import report_headline
 
     parts = report_headline(headline, "" if has_all else more)
-    print_report([*parts, *([blank(), *rest] if has_all else [])], layout)
+    print_report([*parts, *always, *([blank(), *rest] if has_all else [])], layout)
 
 
 def output_layout() -> "Layout":

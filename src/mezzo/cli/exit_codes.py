@@ -1,4 +1,4 @@
-"""Exit codes for verdicts: 0 yes, 1 no, 3 cannot tell."""
+"""Exit codes for verdicts: 0 yes, 1 no, 3 cannot tell; and 2, bad input."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from mezzo.numerics.measures import Measured, Ruling
+    from mezzo.numerics.measures import Ruling
 
 NO = 1
+BAD_INPUT = 2
 CANNOT_TELL = 3
 
 
@@ -19,19 +20,12 @@ def end_with(ruling: "Ruling | None") -> None:
     raise typer.Exit(CANNOT_TELL if ruling.is_open else NO)
 
 
-def end_with_worst(several: "Iterable[Measured | None]") -> None:
+def end_with_worst(several: "Iterable[Ruling | None]") -> None:
     """Exit with the code of the worst verdict: different before cannot tell.
 
     An undecided verdict returns: the samples are within the budget, although too few to be sure.
     """
-    present = [measured for measured in several if measured is not None]
-    if any(measured.runtime is not None and measured.runtime.is_wrong for measured in present):
-        raise typer.Exit(NO)
-    rulings = [
-        measured.comparison.verdict.ruling
-        for measured in present
-        if measured.comparison is not None
-    ]
+    rulings = [ruling for ruling in several if ruling is not None]
     for worst in ("different", "cannot tell"):
         end_with(next((ruling for ruling in rulings if ruling.value == worst), None))
 

@@ -12,7 +12,9 @@ from mezzo.cli.console import (
     print_first_screen,
     print_report,
 )
+from mezzo.cli.options.ci_options import write_cases
 from mezzo.cli.options.report_option import draw_report, print_report_path
+from mezzo.report.records.cases import case_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -54,17 +56,21 @@ def _with_memory(account: "Document", memory: "MemoryLimit") -> "Document":
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """What a command prints and draws: its options --report, --verbose, --json and --quiet."""
+    """What a command prints, draws and writes for continuous integration: its options --report,
+    --junit, --markdown, --verbose, --json and --quiet.
+    """
 
     report: Path | None = None
+    junit: Path | None = None
+    markdown: Path | None = None
     verbose: bool = False
     as_json: bool = False
     quiet: bool = False
 
     @property
     def is_nothing(self) -> bool:
-        """Whether nothing is printed or drawn."""
-        return self.quiet and self.report is None
+        """Whether nothing is printed, drawn or written."""
+        return self.quiet and self.report is self.junit is self.markdown is None
 
     @property
     def has_account(self) -> bool:
@@ -75,6 +81,12 @@ class Output:
     def has_details(self) -> bool:
         """Whether there is more than the headline."""
         return self.has_account or (self.verbose and not self.quiet)
+
+    def write_case(self, command: str, name: str, headline: "Headline") -> None:
+        """Write a result as the only test case. Raises InputError: a file cannot be written."""
+        if self.junit is not None or self.markdown is not None:
+            case = case_of(name, headline)
+            write_cases(self.junit, self.markdown, command, headline.title, [case])
 
     def print_headline(self, headline: "Headline", more: str = MORE_OR_DRAWN) -> None:
         """Print a result's headline alone; `more` is the hint on how to see the rest."""

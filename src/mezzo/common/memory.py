@@ -119,10 +119,17 @@ def memory(
         else MemoryLimit(bound_bytes=_read(size), is_asked=True)
     )
     limit.tell = tell or limit.tell
+    with limited(limit):
+        yield limit
+
+
+@contextmanager
+def limited(limit: MemoryLimit) -> Iterator[None]:
+    """Apply a limit inside this context. Errors are those of `memory`."""
     token = _bound.set(limit)
     try:
         if not limit.is_asked or limit.bound_bytes is None:
-            yield limit
+            yield
             return
         private = find_private_bytes() or 0
         if private > limit.bound_bytes:
@@ -131,7 +138,7 @@ def memory(
             )
         with data_bounded(limit.bound_bytes):
             try:
-                yield limit
+                yield
             except NoRoom:
                 raise
             except Exception as error:

@@ -34,6 +34,11 @@ def using_message_style(style: MessageStyle) -> Iterator[None]:
         _message_style.reset(token)
 
 
+def current_message_style() -> MessageStyle:
+    """The message style in effect."""
+    return _message_style.get()
+
+
 def either(shell: str, python: str) -> str:
     """`shell` or `python`, whichever the current message style calls for."""
     return shell if _message_style.get() is MessageStyle.SHELL else python

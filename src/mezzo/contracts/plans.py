@@ -5,7 +5,7 @@ saved, diffed, edited, replayed.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from mezzo.contracts.corrections import Correction
 from mezzo.contracts.quantized_level import DynamicProduct
@@ -17,6 +17,8 @@ from mezzo.ir.display import Displayed
 from mezzo.ir.nodes import Use
 from mezzo.tables.policy import Category
 from mezzo.tables.target import Gain
+
+_Value = TypeVar("_Value")
 
 
 class Accumulation(NamedTuple):
@@ -141,6 +143,16 @@ class NodeAliases(NamedTuple):
 _NO_NAMES = NodeAliases({}, {}, {}, {})
 
 
+@dataclass(frozen=True, slots=True)
+class _Computed(Generic[_Value]):
+    """A function that returns a value computed before; unlike a closure, it can be pickled."""
+
+    value: _Value
+
+    def __call__(self) -> _Value:
+        return self.value
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Plan(Displayed):
     """An assignment with its reasons and edits, bound to one model by `fingerprint`.
@@ -177,6 +189,15 @@ class Plan(Displayed):
     make_names: Callable[[], NodeAliases] = field(
         default=lambda: _NO_NAMES, repr=False, compare=False
     )
+
+    def detached(self) -> "Plan":
+        """A copy with nodes and names computed: it keeps no graph, and can be pickled."""
+        return replace(
+            self,
+            make_nodes=_Computed(self.nodes),
+            make_fingerprint=_Computed(self.fingerprint),
+            make_names=_Computed(self.names),
+        )
 
     @cached_property
     def names(self) -> NodeAliases:

@@ -20,9 +20,10 @@ def spell_result(converted: "ConvertedLike", path: Path | None) -> str:
     return "\n  ".join(lines_of(_NAME, _summarise(converted, path)))
 
 
-def draw_result(converted: "ConvertedLike", path: Path | None, picture: "Picture") -> str:
-    """An HTML fragment about a conversion or a search, for a notebook."""
-    return draw_card(card_of(_NAME, _summarise(converted, path), measures_of(picture)))
+def draw_result(converted: "ConvertedLike", path: Path | None, picture: "Picture | None") -> str:
+    """An HTML fragment about a conversion or a search, for a notebook; with a picture, if any."""
+    measures = () if picture is None else measures_of(picture)
+    return draw_card(card_of(_NAME, _summarise(converted, path), measures))
 
 
 def _summarise(converted: "ConvertedLike", path: Path | None) -> Headline:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from mezzo.report.views.outline import Outline
     from mezzo.report.views.picture import Picture
 
+_NO_GRAPH = "a model of a folder keeps no graph; convert it alone for its picture"
+
 
 @dataclass(kw_only=True, repr=False)
 class Converted:
@@ -55,21 +57,25 @@ class Converted:
     def _repr_html_(self) -> str:
         from mezzo.conversion.display import draw_result
 
-        return draw_result(self, self.path, self.picture)
+        return draw_result(self, self.path, None if self._decided is None else self.picture)
 
     @cached_property
     def picture(self) -> "Picture":
         """Operators by precision, and groups that stayed FP32; computed on first access."""
         from mezzo.report.views.picture import draw
 
-        assert self._decided is not None, "a conversion knows what it decided"
+        assert self._decided is not None, _NO_GRAPH
         return draw(self._decided.problem, self._decided.levels, self.plan)
+
+    def without_graph(self) -> "Converted":
+        """A copy without the decided graph, which takes most of the memory; it has no picture."""
+        return replace(self, plan=self.plan.detached(), _decided=None)
 
     def outline(self) -> "Outline":
         """The planned graph with the plan, in the form that an HTML report draws."""
         from mezzo.report.views.outline import outline, outline_plan
 
-        assert self._decided is not None, "a conversion knows what it decided"
+        assert self._decided is not None, _NO_GRAPH
         graph = self._decided.reading.graph
         return outline(graph, [outline_plan(graph, "result", self.plan)])
 

@@ -120,6 +120,14 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
             f"is {kind.what}, not a plan" if kind else f"is not JSON ({str(error).splitlines()[0]})"
         )
         raise InputError(f"{where} {problem}; {_save_again()}") from error
+    return read_plan(document, where)
+
+
+def read_plan(document: object, where: str) -> Plan:
+    """A plan from its JSON document; `where` names it in messages.
+
+    Raises InputError: it is no plan, or a field is malformed.
+    """
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         actual = document.get("format") if isinstance(document, dict) else type(document).__name__
         raise InputError(f"{where} has format {actual!r}, wanted {FORMAT!r}; {_save_again()}")

@@ -428,6 +428,15 @@ class Measured:
     notes: tuple[str, ...] = ()
 
     @property
+    def ruling(self) -> Ruling | None:
+        """The verdict of the check: different if the runtime is wrong; None if nothing was
+        compared.
+        """
+        if self.runtime is not None and self.runtime.is_wrong:
+            return Ruling.DIFFERENT
+        return None if self.comparison is None else self.comparison.verdict.ruling
+
+    @property
     def all_notes(self) -> tuple[str, ...]:
         """The notes, and those of the comparison."""
         return self.notes if self.comparison is None else (*self.notes, *self.comparison.notes)

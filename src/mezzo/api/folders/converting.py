@@ -1,90 +1,64 @@
 """Conversion of all models in a folder, in the layouts of model hubs: mezzo.convert_folder."""
 
+import filecmp
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from mezzo.api.convert import convert_opened
 from mezzo.api.folders import genai
 from mezzo.api.folders.configs import find_config, update_config
 from mezzo.api.folders.data import find_data
-from mezzo.api.folders.deciding import check_data, fit_requests, in_file
-from mezzo.api.folders.listing import (
-    DATA_SUFFIX,
-    FolderListing,
-    Placing,
-    check_places,
-    find_low_suffix,
-    list_folder,
-    name_result,
-    why_low,
-)
+from mezzo.api.folders.deciding import FileError, fit_requests
+from mezzo.api.folders.job_processes import JobProcesses, check_processes
+from mezzo.api.folders.listing import Placing
+from mezzo.api.folders.model_folder import Changes, ModelFolder
+from mezzo.api.folders.model_jobs import JobResult, ModelJob, failure_of, try_job
+from mezzo.api.folders.records import ConvertedFile, ConvertedFolder, FailedFile, list_failures
+from mezzo.api.folders.resume_folder import ResumeFolder, key_of
 from mezzo.api.folders.staging import FolderStaging
-from mezzo.api.folders.ties import TypedTie, check_ties
-from mezzo.common.errors import InputError, MezzoError, ModelError
-from mezzo.common.message_style import setting
-from mezzo.common.safe_paths import check_destination
-from mezzo.common.unsupported_files import describe_folder
-from mezzo.contracts.frontend import Model, Progress
+from mezzo.api.folders.ties import TypedTie, check_ties, find_broken_ties
+from mezzo.common.errors import ContractError, InputError
+from mezzo.common.message_style import option
+from mezzo.contracts.frontend import Port, Progress
 from mezzo.contracts.options.keyword_types import ConvertOptions
 from mezzo.contracts.options.keywords import documents_options, request_of
 from mezzo.contracts.options.request import Request, choose_one
-from mezzo.conversion.results import Converted, open_source, store_of
-from mezzo.conversion.summaries import summarise_folder
 from mezzo.planner.options import read_options, requested_formats
-from mezzo.report.notebook.fragments import fragment
-from mezzo.report.notebook.notebook import lines_of
-from mezzo.report.records.headline import Headline
+from mezzo.report.records.documents import Document
 
 if TYPE_CHECKING:
     from mezzo.api.folders.data import FolderData
     from mezzo.numerics.data.datasets import Data
 
-_LFS = b"version https://git-lfs"
+# Called with each model as soon as it is done, and its account with the graph.
+OnFile = Callable[[ConvertedFile, Document], None]
 
 
-@dataclass(frozen=True, slots=True)
-class ConvertedFile:
-    """One model of a folder: its path in it, the path of its result, and the result."""
-
-    source: str
-    result: str
-    converted: Converted
+def _no_changes(name: str) -> Changes:
+    return {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ConvertedFolder:
-    """The result of a folder conversion. Names are paths in a folder, with "/" between parts.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderOptions:
+    """Options of a folder conversion besides the request; `convert_folder` documents them.
 
-    `skipped` are models that were not converted, with the reason; `left_out` are files neither
-    converted nor copied; `ties` are inputs and outputs that share a type across files. `settings`
-    are the options as given.
+    `changes_of`: the fields of the request that are different for a model, by its name. `on_file`:
+    called for each model with its account and graph.
     """
 
-    source: Path
-    path: Path
-    layout: str
-    files: tuple[ConvertedFile, ...]
-    skipped: tuple[tuple[str, str], ...]
-    copied: tuple[str, ...]
-    left_out: tuple[tuple[str, str], ...]
-    ties: tuple[TypedTie, ...]
-    settings: tuple[tuple[str, str], ...]
-    notes: tuple[str, ...]
-
-    def __repr__(self) -> str:
-        return "\n  ".join(lines_of("ConvertedFolder", self._headline()))
-
-    def _repr_html_(self) -> str:
-        headline = self._headline()
-        return fragment([headline.title], ("", ""), headline.rows())
-
-    def _headline(self) -> Headline:
-        return summarise_folder(os.fspath(self.source), os.fspath(self.path), self)
+    layout: str | None = None
+    data: "FolderData | None" = None
+    labels: Sequence[str] = ()
+    batch_size: int | None = None
+    overwrite: bool = False
+    resume: Path | None = None
+    jobs: int = 1
+    progress: Progress | None = None
+    changes_of: Callable[[str], Changes] = _no_changes
+    on_file: OnFile | None = field(default=None, repr=False)
 
 
 @documents_options
@@ -97,14 +71,18 @@ def convert_folder(
     labels: Sequence[str] = (),
     batch_size: int | None = None,
     overwrite: bool = False,
+    resume: str | os.PathLike[str] | None = None,
+    jobs: int = 1,
     progress: Progress | None = None,
     **options: Unpack[ConvertOptions],
 ) -> ConvertedFolder:
     """Convert every FP32 model of a folder, such as a Hugging Face export; copy other files.
 
-    Models that are low or quantized already are copied. All files appear at the end, or none. Ports
-    that pass tensors from one model to another, or back to the same one, share one type: FP32 if
-    one of them cannot be low.
+    Models that are low or quantized already are copied. A model at fault is copied too, and listed
+    in `failed` with the reason; the others are converted. All files appear at the end, or none
+    after an interrupt; with `resume` each appears as soon as it is done. Ports that pass tensors
+    from one model to another, or back to the same one, share one type: FP32 if one of them cannot
+    be low.
 
     Args:
         dst: the destination folder; by default the same folder.
@@ -117,234 +95,278 @@ def convert_folder(
             "encoder_model" of .npz files, for "encoder_model.onnx"; or a mapping from models to
             what `mezzo.convert` takes. It is also the calibration data of models to be quantized.
         overwrite: replace existing files.
+        resume: a folder with a record per model, which is made if it does not exist: models that
+            an earlier run with it converted, and that have not changed since, are not converted
+            again.
+        jobs: the number of processes that convert models, with the results of one. A memory limit
+            is divided among them.
         provenance: as of `mezzo.convert`.
         progress: called with (stage, done, total); the stage names the file.
 
     Raises:
-        InputError: an option, the folder or a file in it is at fault; the message names the file.
-        ModelError: a model is not valid ONNX.
-        ContractError: a result would break a promise.
+        InputError: an option or the folder is at fault, or every model is; the message names the
+            first.
+        ContractError: every result would break a promise.
     """
-    request = request_of(options)
+    given = FolderOptions(
+        layout=layout, data=data, labels=labels, batch_size=batch_size, overwrite=overwrite,
+        resume=None if resume is None else Path(resume), jobs=jobs, progress=progress,
+    )  # fmt: skip
+    folder = convert_models(
+        Path(src), None if dst is None else Path(dst), request_of(options), given
+    )
+    if not folder.files and folder.failed:
+        is_refused = all(failure.is_refused for failure in folder.failed)
+        raise (ContractError if is_refused else InputError)(list_failures(folder.failed))
+    return folder
+
+
+def convert_models(
+    source: Path, destination: Path | None, request: Request, given: FolderOptions
+) -> ConvertedFolder:
+    """Convert a folder. If every model fails, nothing is written and the result lists no files.
+
+    Raises InputError: an option or the folder is at fault.
+    """
+    check_processes(given.jobs)
     to = requested_formats(request)
     placing = None
-    if layout is not None:
-        placing = Placing(choose_one("layout", layout, [choice.value for choice in Placing]))
-    paths = Path(src), Path(src if dst is None else dst)
-    folder = _Folder(*paths, placing, to, request.trust_external_paths)
+    if given.layout is not None:
+        choices = [choice.value for choice in Placing]
+        placing = Placing(choose_one("layout", given.layout, choices))
+    folder = ModelFolder(source, destination or source, placing, to, request.trust_external_paths)
+    folder.progress = given.progress
     if folder.genai_configs and request.io == "keep":
         # Past and present caches share a buffer, with no Cast between.
         request = replace(request, io="follow")
-    folder.progress = progress
-    folder.choose()
-    folder.check_results(overwrite=overwrite)
-    data_of = find_data(data, folder.models)
+    settings = read_options(request).settings
+    folder.choose(given.changes_of)
+    resume = None if given.resume is None else ResumeFolder(given.resume)
+    folder.check_results(resume, overwrite=given.overwrite)
+    data = find_data(given.data, folder.models, [failure.source for failure in folder.failed])
     try:
-        return folder.convert(request, data_of, labels, batch_size)
+        return _Conversion(folder, given, resume).convert(request, settings, data)
     except OSError as error:
-        where = os.fspath(folder.destination)
-        raise InputError(
-            f"cannot write {where!r}: {error.strerror or error}; nothing was changed"
-        ) from error
+        where, kept = os.fspath(folder.destination), "nothing was changed"
+        if resume is not None:
+            kept = f"what was done is kept; the same {option('resume')} goes on from there"
+        raise InputError(f"cannot write {where!r}: {error.strerror or error}; {kept}") from error
 
 
-class _Folder:
-    """The state of a folder conversion: listing, models to convert, and their destinations."""
+class _Conversion:
+    """The conversion of the chosen models of a folder: converted models by name, their ports before
+    and after, and the names of the files written for them.
+    """
 
     def __init__(
-        self, source: Path, destination: Path, layout: Placing | None, to: str, trust: bool
+        self, folder: ModelFolder, given: FolderOptions, resume: ResumeFolder | None
     ) -> None:
-        check_places(source, destination)
-        self.source, self.destination, self.to = source, destination, to
-        self.listing: FolderListing = list_folder(source, trust=trust)
-        self.genai_configs = genai.find_configs(self.listing.names)
-        self.layout = layout or (Placing.INSTEAD if self.genai_configs else Placing.BESIDE)
-        self.data_suffix = genai.DATA_SUFFIX if self.genai_configs else DATA_SUFFIX
-        self.is_in_place = destination.is_dir() and source.samefile(destination)
-        self.models: tuple[str, ...] = ()
-        self.skipped: tuple[tuple[str, str], ...] = ()
-        self.progress: Progress | None = None
-        self._trust = trust
-        self._data_of: dict[str, frozenset[str]] = {}  # external data files of every readable model
-
-    def choose(self) -> None:
-        """Choose the models to convert. Raises InputError: none, or one is unreadable."""
-        for config in self.genai_configs:
-            genai.check_config(self.source, config)
-        models, skipped = [], []
-        for name in self.listing.models:
-            suffix = find_low_suffix(name)
-            reason = None if suffix is None else f"is low already by its name, {suffix!r}"
-            try:
-                model = self.open(name)
-                self._data_of[name] = self._external_files(model)
-                reason = reason or why_low(model)
-            except MezzoError:
-                if reason is None:
-                    raise
-            if reason is None:
-                models.append(name)
-            else:
-                skipped.append((name, reason))
-        self.models, self.skipped = tuple(models), tuple(skipped)
-        if not models:
-            if not skipped:
-                raise InputError(describe_folder(self.source))
-            where, found_low = os.fspath(self.source), f"the {len(skipped)} there are low already"
-            raise InputError(
-                f"{where!r} has no model to convert: {found_low}; name a folder with FP32 models"
-            )
-
-    def open(self, name: str) -> Model:
-        """Open a model of the folder. Raises MezzoError: it is unreadable; the message names it."""
-        path = self.source / name
-        try:
-            model = open_source(path, self._trust, self._progress_of(name))
-        except MezzoError as error:
-            if path.stat().st_size < 1024 and path.read_bytes().startswith(_LFS):
-                message = (
-                    f"{name!r} is a pointer of Git LFS, not the model; run 'git lfs pull' in its"
-                    " folder"
-                )
-                raise ModelError(message) from error
-            raise in_file(name, error) from error
-        store_of(model).data_suffix = self.data_suffix
-        return model
-
-    def check_results(self, *, overwrite: bool) -> None:
-        """Raises InputError: a result or a copy cannot or may not be written."""
-        self._refuse_shared_data()
-        for name in (*self.results, *(() if self.is_in_place else self.copies)):
-            if os.path.lexists(self.destination / name):
-                check_destination(self.destination / name)
-        if not overwrite:
-            self._refuse_existing()
-
-    def _refuse_existing(self) -> None:
-        """Raises InputError: a result or a copy has the name of an existing file."""
-        remedy = f"pass {setting('overwrite', True)} to replace it"
-        existing = frozenset(self.listing.names)
-        for name in self.results:
-            is_original = self.layout is Placing.BESIDE and name in existing
-            folder = self.source if is_original else self.destination
-            if is_original or os.path.lexists(folder / name):
-                raise InputError(f"{name!r} is in {os.fspath(folder)!r} already; {remedy}")
-        for name in () if self.is_in_place else self.copies:
-            if os.path.lexists(self.destination / name):
-                raise InputError(
-                    f"{name!r} is in {os.fspath(self.destination)!r} already; {remedy}, or name a"
-                    " new folder"
-                )
-
-    def _refuse_shared_data(self) -> None:
-        """Raises InputError: a result would replace the external data of a model that stays."""
-        removed = self.replaced.union(self.results)
-        for name, data_files in self._data_of.items():
-            for shared in () if name in removed else sorted(data_files.intersection(self.results)):
-                raise InputError(
-                    f"{shared!r} holds weights of {name!r}, which stays as it is; take that one out"
-                    " of the folder first"
-                )
-
-    @property
-    def results(self) -> tuple[str, ...]:
-        """The files that conversions write, with the names of possible external data."""
-        models = [name_result(name, self.to, self.layout) for name in self.models]
-        return tuple(name for model in models for name in (model, model + self.data_suffix))
-
-    @property
-    def replaced(self) -> frozenset[str]:
-        """Originals that results replace, with external data unless other models use it."""
-        if self.layout is Placing.BESIDE:
-            return frozenset()
-        own = frozenset().union(*(self._data_of[name] for name in self.models), self.models)
-        shared = [
-            data_files for name, data_files in self._data_of.items() if name not in self.models
-        ]
-        return own.difference(*shared)
-
-    @property
-    def copies(self) -> tuple[str, ...]:
-        """Files that are copied to another destination folder."""
-        removed = self.replaced.union(self.results)
-        return tuple(name for name in self.listing.names if name not in removed)
+        self.folder, self.given, self.resume = folder, given, resume
+        self.files: dict[str, ConvertedFile] = {}
+        self.before: dict[str, tuple[Port, ...]] = {}
+        self.after: dict[str, tuple[Port, ...]] = {}
+        self.written: set[str] = set()
 
     def convert(
         self,
         request: Request,
+        settings: tuple[tuple[str, str], ...],
         data: "Mapping[str, Data]",
-        labels: Sequence[str],
-        batch_size: int | None,
     ) -> ConvertedFolder:
-        """Convert all models, and commit all files at the end."""
-        settings = read_options(request).settings
-        check_data(dict.fromkeys(self.models, request), data.keys())
-        requests = fit_requests(self.models, request, self.open)
-        files, before, after = [], {}, {}
-        with FolderStaging(self.destination) as staging:
-            for name in self.models:
-                result = name_result(name, self.to, self.layout)
-                model = self.open(name)
-                before[name] = model.ports()
-                with _naming(name):
-                    converted = convert_opened(
-                        model,
-                        staging.place(result),
-                        requests[name],
-                        data.get(name),
-                        labels,
-                        batch_size,
-                    )
-                    after[name] = open_source(staging.staged(result), False, None).ports()
-                if staging.staged(result + self.data_suffix).exists():
-                    staging.place(result + self.data_suffix)
-                files.append(ConvertedFile(name, result, converted))
-            ties = check_ties(before, after)
-            copied = () if self.is_in_place else self._copy(staging)
-            notes = self._update_configs(staging, [file.result for file in files], ties)
-            notes += self._update_genai_configs(
-                staging, {file.source: file.result for file in files}
-            )
-            # Replaced originals, and external data of an earlier result that the new one lacks.
-            for name in sorted(
-                (self.replaced if self.is_in_place else frozenset()).union(self.results)
-            ):
-                if (self.destination / name).exists() and not staging.staged(name).exists():
-                    staging.remove(name)
-            staging.commit()
-        for file in files:
-            file.converted.path = self.destination / file.result
-        unused = tuple(name for name in self.models if data and name not in data)
+        """Convert all models. Files appear at the end, or with `resume` when a model is done."""
+        folder = self.folder
+        requests = self._fit(request)
+        with FolderStaging(folder.destination, commits_often=self.resume is not None) as staging:
+            jobs = [self._job(name, requests[name], data, staging) for name in folder.models]
+            self._run_all(jobs, staging)
+            self._drop_broken_ties(staging)
+            ties = check_ties(self.before, self.after)
+            copied: tuple[str, ...] = ()
+            notes: list[str] = []
+            if self.files:
+                copied, notes = self._finish(ties, staging)
+            elif self.resume is not None:
+                staging.commit()
+        if self.resume is not None and not any(folder.destination.iterdir()):
+            folder.destination.rmdir()
+        unused = tuple(name for name in folder.models if data and name not in data)
         if unused:
             notes.append(f"no data for {', '.join(map(repr, unused))}: decided without")
         return ConvertedFolder(
-            source=self.source,
-            path=self.destination,
-            layout=self.layout.value,
-            files=tuple(files),
-            skipped=self.skipped,
+            source=folder.source,
+            path=folder.destination,
+            layout=folder.layout.value,
+            files=tuple(self.files[name] for name in folder.models),
+            skipped=folder.skipped,
+            failed=tuple(sorted(folder.failed)),
             copied=copied,
-            left_out=() if self.is_in_place else self.listing.left_out,
+            left_out=() if folder.is_in_place else folder.listing.left_out,
             ties=ties,
             settings=settings,
             notes=tuple(notes),
         )
 
-    def _copy(self, staging: FolderStaging) -> tuple[str, ...]:
-        copied = self.copies
-        for number, name in enumerate(copied):
-            if self.progress is not None:
-                self.progress("copying", number, len(copied))
-            shutil.copy(self.source / name, staging.place(name))
-        return copied
+    def _fit(self, request: Request) -> dict[str, Request]:
+        """The request of each model. Models that cannot be planned fail, and stay as they are.
 
-    def _update_configs(
-        self, staging: FolderStaging, results: Sequence[str], ties: Sequence[TypedTie]
-    ) -> list[str]:
+        Raises InputError: an option is at fault.
+        """
+        folder = self.folder
+        while True:
+            try:
+                fitted = fit_requests(folder.models, request, folder.open, folder.failed_ports)
+            except FileError as fault:
+                folder.fail(failure_of(fault.name, fault.error))
+                continue
+            return {name: replace(fitted[name], **folder.changes[name]) for name in folder.models}
+
+    def _job(
+        self, name: str, request: Request, data: "Mapping[str, Data]", staging: FolderStaging
+    ) -> ModelJob:
+        folder, given = self.folder, self.given
+        result = folder.result_of(name)
+        return ModelJob(
+            name=name,
+            source=folder.source / name,
+            result=result,
+            staged=staging.staged(result),
+            title=os.fspath(folder.source / name),
+            result_title=os.fspath(folder.destination / result),
+            request=request,
+            data=data.get(name),
+            labels=given.labels,
+            batch_size=given.batch_size,
+            data_suffix=folder.data_suffix,
+            draws=given.on_file is not None,
+        )
+
+    def _run_all(self, jobs: Sequence[ModelJob], staging: FolderStaging) -> None:
+        """Run all jobs but those that an earlier run did, and take their results."""
+        waiting = list(jobs)
+        keys: dict[str, str | None] = {}
+        if self.resume is not None:
+            keys = {job.name: key_of(job, self.folder.companions[job.name]) for job in jobs}
+            earlier = {
+                job.name: self.resume.find(job, keys[job.name], self.folder.destination)
+                for job in jobs
+            }
+            for job in jobs:
+                result = earlier[job.name]
+                if result is not None:
+                    waiting.remove(job)
+                    self._take(job, result, staging, is_unchanged=True)
+        for job, outcome in self._results(waiting):
+            if isinstance(outcome, FailedFile):
+                self._drop(outcome, staging)
+                continue
+            self._take(job, outcome, staging, is_unchanged=False)
+            if self.resume is not None:
+                names = [n for n in self.folder.results_of(job.name) if n in self.written]
+                paths = {name: staging.staged(name) for name in names}
+                self.resume.keep(job, keys[job.name], outcome, paths)
+                staging.commit()
+
+    def _results(
+        self, jobs: Sequence[ModelJob]
+    ) -> Iterator[tuple[ModelJob, JobResult | FailedFile]]:
+        """Run jobs, in this process or in several; yield each when it is done."""
+        for job in jobs:
+            job.staged.parent.mkdir(parents=True, exist_ok=True)
+        count = min(self.given.jobs, len(jobs))
+        if count <= 1:
+            for job in jobs:
+                yield job, try_job(job, self.folder.progress_of(job.name))
+            return
+        with JobProcesses(count) as processes:
+            for done, (job, outcome) in enumerate(processes.run(jobs)):
+                if self.folder.progress is not None:
+                    self.folder.progress(f"{job.name}: converting", done + 1, len(jobs))
+                yield job, outcome
+
+    def _take(
+        self, job: ModelJob, result: JobResult, staging: FolderStaging, *, is_unchanged: bool
+    ) -> None:
+        """Note a result, and place its files for the next commit if they are new."""
+        destination = self.folder.destination
+        result.converted.path = destination / job.result
+        self.before[job.name], self.after[job.name] = result.before, result.after
+        file = ConvertedFile(
+            source=job.name,
+            result=job.result,
+            converted=result.converted,
+            account=result.account,
+            headline=result.headline,
+            ruling=result.ruling,
+            seconds=result.seconds,
+            is_unchanged=is_unchanged,
+        )
+        self.files[job.name] = file
+        for name in self.folder.results_of(job.name):
+            path = destination / name if is_unchanged else staging.staged(name)
+            if path.exists():
+                self.written.add(name)
+                if not is_unchanged:
+                    staging.place(name)
+            elif not is_unchanged and (destination / name).exists():
+                staging.remove(name)  # external data of an earlier result
+        if self.given.on_file is not None and result.drawn is not None:
+            self.given.on_file(file, result.drawn)
+
+    def _drop(self, failure: FailedFile, staging: FolderStaging) -> None:
+        """Leave a model as it is whose conversion failed, and forget what was written of it."""
+        for result in self.folder.results_of(failure.source):
+            staging.discard(result)
+        self.folder.fail(failure)
+
+    def _drop_broken_ties(self, staging: FolderStaging) -> None:
+        """Let models fail that exchange a tensor with a failed one in another type."""
+        stay = self.folder.failed_ports
+        broken = find_broken_ties({**self.before, **stay}, {**self.after, **stay}, stay.keys())
+        for name, (port, partner) in broken.items():
+            because = f"{name!r} exchanges {port!r} with {partner!r}, which failed; mend that one"
+            for result in self.folder.results_of(name):
+                self.written.discard(result)
+                if (self.folder.destination / result).exists():
+                    staging.remove(result)
+            del self.files[name], self.before[name], self.after[name]
+            self._drop(FailedFile(name, because), staging)
+
+    def _finish(
+        self, ties: Sequence[TypedTie], staging: FolderStaging
+    ) -> tuple[tuple[str, ...], list[str]]:
+        """Copy other files, update configs, and commit. Returns the copied files, and notes."""
+        folder = self.folder
+        copied = () if folder.is_in_place else self._copy(staging)
+        notes = self._update_configs(staging, ties)
+        results = {file.source: file.result for file in self.files.values()}
+        notes += self._update_genai_configs(staging, results)
+        if folder.is_in_place:
+            for name in sorted(folder.replaced - self.written):
+                if (folder.destination / name).exists():
+                    staging.remove(name)
+        if self.resume is not None:
+            self.resume.keep_copied(copied)
+        staging.commit()
+        return copied, notes
+
+    def _copy(self, staging: FolderStaging) -> tuple[str, ...]:
+        """Copy files, except those that an earlier run copied, unless they are rewritten."""
+        folder = self.folder
+        earlier = frozenset() if self.resume is None else self.resume.copied
+        for number, name in enumerate(folder.copies):
+            if folder.progress is not None:
+                folder.progress("copying", number, len(folder.copies))
+            source, target = folder.source / name, folder.destination / name
+            is_same = name in earlier and target.is_file() and filecmp.cmp(source, target)
+            if not is_same or name in folder.genai_configs:
+                shutil.copy2(source, staging.place(name))
+        return folder.copies
+
+    def _update_configs(self, staging: FolderStaging, ties: Sequence[TypedTie]) -> list[str]:
         """Update each config.json for transformers.js. Returns notes."""
         # Transformers.js's key of the file.
-        key = {Placing.BESIDE: self.to, Placing.INSTEAD: "fp32"}[self.layout]
-        is_low_cache = self.to == "fp16" and any(
+        key = {Placing.BESIDE: self.folder.to, Placing.INSTEAD: "fp32"}[self.folder.layout]
+        is_low_cache = self.folder.to == "fp16" and any(
             typed_tie.tie.outputs
             and typed_tie.tie.inputs
             and typed_tie.dtype.value == "f16"
@@ -352,15 +374,19 @@ class _Folder:
             for typed_tie in ties
         )
         external: dict[str, list[str]] = {}
-        for result in results:
-            config = find_config(result, self.listing.names)
+        for file in self.files.values():
+            result = file.result
+            config = find_config(result, self.folder.listing.names)
             if config is not None:
-                data_files = [result] if staging.staged(result + self.data_suffix).exists() else []
+                data_files = [result] if result + self.folder.data_suffix in self.written else []
                 external.setdefault(config, []).extend(data_files)
         notes = []
         for config, names in external.items():
             text = update_config(
-                self.source / config, names, key if is_low_cache else None, self.listing.models
+                self.folder.source / config,
+                names,
+                key if is_low_cache else None,
+                self.folder.listing.models,
             )
             if self._rewrite(staging, config, text):
                 notes.append(
@@ -374,45 +400,18 @@ class _Folder:
         """Put the results' names into each genai_config.json. Returns notes."""
         return [
             f"{config!r} names the low models now"
-            for config in self.genai_configs
-            if self._rewrite(staging, config, genai.update_config(self.source, config, results))
+            for config in self.folder.genai_configs
+            if self._rewrite(
+                staging, config, genai.update_config(self.folder.source, config, results)
+            )
         ]
 
     def _rewrite(self, staging: FolderStaging, name: str, text: str | None) -> bool:
         """Write the new text of a file, if there is one, and return whether there is."""
         if text is None:
             return False
-        # In place it is a new file; in another folder it was copied before.
-        path = staging.place(name) if self.is_in_place else staging.staged(name)
+        path = staging.staged(name)
+        if not path.exists():  # it was not copied before
+            staging.place(name)
         path.write_text(text, encoding="utf-8")
         return True
-
-    def _external_files(self, model: Model) -> frozenset[str]:
-        """External data of a model, by its path in the folder."""
-        # The second for trusted links.
-        roots = os.path.realpath(self.source), os.path.abspath(self.source)
-        paths = set()
-        for companion in store_of(model).companions:
-            root = next(
-                (root for root in roots if os.path.commonpath([root, companion]) == root), None
-            )
-            if root is not None:
-                paths.add(Path(os.path.normpath(os.path.relpath(companion, root))).as_posix())
-        return frozenset(paths)
-
-    def _progress_of(self, name: str) -> Progress | None:
-        """A progress callback that adds the file's name and number to the stage."""
-        progress = self.progress
-        if progress is None or name not in self.models:
-            return None
-        prefix = f"{name} ({self.models.index(name) + 1} of {len(self.models)})"
-        return lambda stage, done, total: progress(f"{prefix}: {stage}", done, total)
-
-
-@contextmanager
-def _naming(name: str) -> Iterator[None]:
-    """Add the file's name to errors."""
-    try:
-        yield
-    except MezzoError as error:
-        raise in_file(name, error) from error

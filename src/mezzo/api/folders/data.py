@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     FolderData = Data | Mapping[str, Data]
 
 
-def find_data(data: "FolderData | None", models: Sequence[str]) -> "dict[str, Data]":
-    """The data of each model of a folder, without models that have none.
+def find_data(
+    data: "FolderData | None", models: Sequence[str], failed: Sequence[str] = ()
+) -> "dict[str, Data]":
+    """The data of each model of a folder, without models that have none. Data of `failed` files is
+    accepted, and not used.
 
     `data` maps models to data by name, or is a folder with `encoder_model.npz`, or a folder of .npz
     files named `encoder_model`, for the model `encoder_model.onnx`, in the same subfolder as the
@@ -28,18 +31,20 @@ def find_data(data: "FolderData | None", models: Sequence[str]) -> "dict[str, Da
         return {}
     if isinstance(data, DataFiles) and data.single is not None:
         data = data.single
-    stems = _stems(models)
+    stems = _stems([*models, *failed])
     if isinstance(data, Mapping):
         for name in data:
             if name not in stems:
                 raise InputError(
                     f"data has {name!r}, which is no model to convert; {_advise_names(models)}"
                 )
-        return {stems[name]: model_data for name, model_data in data.items()}
+        by_model = {stems[name]: model_data for name, model_data in data.items()}
+        return {name: by_model[name] for name in models if name in by_model}
     if isinstance(data, str | os.PathLike) and Path(data).is_dir():
-        return _find_files(Path(data), stems, models)
-    if len(models) == 1:
-        return {models[0]: data}
+        by_model = _find_files(Path(data), stems, models)
+        return {name: by_model[name] for name in models if name in by_model}
+    if len(models) <= 1:
+        return dict.fromkeys(models, data)
     raise InputError(
         f"the folder has {len(models)} models, so their data has to tell which is for which: give a"
         " folder of .npz files named like the models, such as"
@@ -66,6 +71,8 @@ def _find_files(folder: Path, stems: Mapping[str, str], models: Sequence[str]) -
             )
     if len(models) == 1 and not by_stem:
         return {models[0]: folder}
+    if not models:
+        return {}
     if unmatched:
         raise InputError(
             f"{os.fspath(folder / unmatched[0])!r} belongs to no model to convert;"

@@ -1,6 +1,7 @@
 """Requests for the models of a folder: fitted patterns, and one type for each tie."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from mezzo.conversion.recall import recall
 from mezzo.formats.dtypes import HIGH, LOW_DTYPES
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
-from mezzo.planner.options import check_parameters, read_options, requested_float
+from mezzo.planner.options import read_options, requested_float
 from mezzo.planner.planner import matcher
 from mezzo.planner.verdicts.rules import nodes_in
 
@@ -25,13 +26,25 @@ Open = Callable[[str], Model]  # by name in the folder
 Requests = dict[str, Request]
 
 
-def fit_requests(names: Sequence[str], request: Request, open_named: Open) -> Requests:
+class FileError(Exception):
+    """One model of a folder is at fault; the cause is the error."""
+
+    def __init__(self, name: str, error: Exception) -> None:
+        super().__init__(name)
+        self.name, self.error = name, error
+
+
+def fit_requests(
+    names: Sequence[str], request: Request, open_named: Open, fixed: Ports
+) -> Requests:
     """The request of each model, such that every tie has one type across files.
 
-    A tie that one file cannot hold in low precision is FP32 in all.
+    A tie that one file cannot hold in low precision is FP32 in all. `fixed` are ports of models
+    that stay as they are.
 
     Raises:
         InputError: an option has no such value, or a pattern or name matches in no model.
+        FileError: a model cannot be read or planned.
     """
     fitted = _fit_patterns(names, request, open_named)
     low = requested_float(request)
@@ -43,17 +56,7 @@ def fit_requests(names: Sequence[str], request: Request, open_named: Open) -> Re
         io_of = _spread_names(request.io, find_ties(ports), ports)
         return {name: replace(fitted[name], io=_low_only(io_of[name])) for name in names}
     assert low is not None, "without a float nothing is asked of types but by name"
-    return _agree(fitted, request, low, ports, open_named)
-
-
-def check_data(requests: Requests, models_with_data: Collection[str]) -> None:
-    """Raises InputError: before any conversion, a model to be quantized has no data for scales."""
-    for name, request in requests.items():
-        if name not in models_with_data:
-            try:
-                check_parameters(read_options(request))
-            except InputError as error:
-                raise in_file(name, error) from error
+    return _agree(fitted, request, low, {**ports, **fixed}, open_named)
 
 
 def in_file(name: str, error: MezzoError) -> MezzoError:
@@ -74,7 +77,8 @@ def _fit_patterns(names: Sequence[str], request: Request, open_named: Open) -> R
     low, matched = read_options(request).planning.low, set[tuple[str, str]]()
     fitted: Requests = {}
     for name in names:
-        graph = open_named(name).read(low).graph
+        with naming_file(name):
+            graph = open_named(name).read(low).graph
         own = {
             option: [p for p in values if _matches(graph, forms[option], p)]
             for option, values in patterns.items()
@@ -160,8 +164,11 @@ def _agree(fitted: Requests, request: Request, to: str, ports: Ports, open_named
     ties, low = find_ties(ports), LOW_DTYPES[to]
     asked_for, fitted = fitted, {name: replace(fit, to=to) for name, fit in fitted.items()}
     low_requests = {name: replace(fit, io="low") for name, fit in fitted.items()}
-    low_planned = _planned_ports(low_requests, open_named)
-    planned = low_planned if request.io == "low" else _planned_ports(fitted, open_named)
+    fixed = {name: file_ports for name, file_ports in ports.items() if name not in fitted}
+    low_planned = {**fixed, **_planned_ports(low_requests, open_named)}
+    planned = low_planned
+    if request.io != "low":
+        planned = {**fixed, **_planned_ports(fitted, open_named)}
     low_names = {
         name: {
             port.name
@@ -180,7 +187,7 @@ def _agree(fitted: Requests, request: Request, to: str, ports: Ports, open_named
     while True:
         ports_of = {name: _low_only(dict.fromkeys(sorted(low_names[name]), to)) for name in fitted}
         requests = {name: replace(fitted[name], io=ports_of[name]) for name in fitted}
-        planned = _planned_ports(requests, open_named)
+        planned = {**fixed, **_planned_ports(requests, open_named)}
         disagreeing = [
             tie
             for tie in ties
@@ -196,27 +203,34 @@ def _planned_ports(requests: Requests, open_named: Open) -> Ports:
     """Inputs and outputs of each model as converted."""
     ports = {}
     for name, request in requests.items():
-        try:
+        with naming_file(name):
             model = open_named(name)
             ports[name] = model.ports(
                 convert_model(model, recall(model, read_options(request)), None)[1]
             )
-        except MezzoError as error:
-            raise in_file(name, error) from error
     return ports
 
 
+@contextmanager
+def naming_file(name: str) -> Iterator[None]:
+    """Turn errors about a model into FileError. Errors in options are the caller's."""
+    try:
+        yield
+    except Exception as error:
+        raise FileError(name, error) from error
+
+
 def _ask_all(tie: Tie, ports: Ports, low_names: Mapping[str, set[str]]) -> None:
-    for file, file_ports in ports.items():
-        low_names[file].update(
-            p.name for p in file_ports if (file, p.name) in tie.members and p.dtype is HIGH
+    for file, names in low_names.items():
+        names.update(
+            p.name for p in ports[file] if (file, p.name) in tie.members and p.dtype is HIGH
         )
 
 
 def _ask_none(tie: Tie, low_names: Mapping[str, set[str]]) -> None:
     for file, name in tie.members:
-        low_names[file].discard(name)
+        low_names.get(file, set()).discard(name)
 
 
 def _is_asked(tie: Tie, low_names: Mapping[str, set[str]]) -> bool:
-    return any(name in low_names[file] for file, name in tie.members)
+    return any(name in low_names.get(file, ()) for file, name in tie.members)

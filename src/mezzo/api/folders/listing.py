@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from mezzo.api.folders.records import FailedFile
+from mezzo.api.folders.staging import STAGED_SUFFIX
 from mezzo.common.errors import InputError
 from mezzo.common.message_style import setting, verb
 from mezzo.common.safe_paths import check_destination
@@ -66,66 +68,104 @@ def check_places(source: Path, destination: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FolderListing:
-    """Files of a folder by path, with "/" between the parts, and left-out files with reasons."""
+    """Files of a folder by path, with "/" between the parts, and left-out files with reasons.
+
+    `failed` are links that cannot be followed, unreadable folders, and what has a model's name and
+    is no file.
+    """
 
     root: Path
     names: tuple[str, ...]
     left_out: tuple[tuple[str, str], ...]
+    failed: tuple[FailedFile, ...]
 
     @property
     def models(self) -> tuple[str, ...]:
-        return tuple(name for name in self.names if name.lower().endswith(".onnx"))
+        return tuple(name for name in self.names if is_model_name(name))
+
+
+def is_model_name(name: str) -> bool:
+    """Whether a file's name is a model's."""
+    return name.lower().endswith(".onnx")
 
 
 def list_folder(root: Path, *, trust: bool) -> FolderListing:
-    """List all files of a folder, sorted. `trust` allows symbolic links to files
-    outside of it.
+    """List all files of a folder, sorted. `trust` allows symbolic links to files outside of it.
 
-    Raises:
-        InputError: a link is broken or leads out of the folder; or the folder is unreadable.
+    Raises InputError: the folder is unreadable.
     """
     real = os.path.realpath(root)
     names: list[str] = []
     left_out: list[tuple[str, str]] = []
-    for folder, folders, files in os.walk(root, onerror=_refuse_unreadable):
+    failed: list[FailedFile] = []
+
+    def note_unreadable(error: OSError) -> None:
+        name = Path(error.filename).relative_to(root).as_posix()
+        message = f"cannot read folder {os.fspath(error.filename)!r}: {error.strerror}"
+        if name == ".":
+            raise InputError(message) from error
+        failed.append(FailedFile(name, message))
+
+    for folder, folders, files in os.walk(root, onerror=note_unreadable):
         relative = Path(folder).relative_to(root)
+        entered = []
         for name in sorted(folders):
-            if name in _LEFT_OUT:
-                left_out.append(((relative / name).as_posix(), "belongs to another program"))
-            elif os.path.islink(os.path.join(folder, name)):
-                left_out.append(((relative / name).as_posix(), "is a link to a folder"))
-        excluded = {Path(name).name for name, _ in left_out if Path(name).parent == relative}
-        folders[:] = sorted(name for name in folders if name not in excluded)
-        for name in sorted(files):
-            path = os.path.join(folder, name)
-            if _is_readable(path, (relative / name).as_posix(), real, trust=trust):
-                names.append((relative / name).as_posix())
+            path = (relative / name).as_posix()
+            reason = _why_left_out(os.path.join(folder, name))
+            if reason is None:
+                entered.append(name)
+            elif is_model_name(name):
+                failed.append(FailedFile(path, f"{path!r} {reason}; name a model file so"))
             else:
-                left_out.append(((relative / name).as_posix(), "is no regular file"))
-    return FolderListing(root, tuple(sorted(names)), tuple(sorted(left_out)))
+                left_out.append((path, reason))
+        folders[:] = entered
+        if is_model_name(folder) and not files and not entered:
+            path = relative.as_posix()
+            failed.append(FailedFile(path, f"{path!r} is an empty folder, not a model; remove it"))
+        for name in sorted(files):
+            path = (relative / name).as_posix()
+            fault = _link_fault(os.path.join(folder, name), path, real, trust=trust)
+            if fault is not None:
+                failed.append(FailedFile(path, fault))
+            elif os.path.isfile(os.path.join(folder, name)):
+                names.append(path)
+            elif is_model_name(name):
+                failed.append(FailedFile(path, f"{path!r} is no regular file; give the model"))
+            else:
+                left_out.append((path, "is no regular file"))
+    return FolderListing(
+        root=root,
+        names=tuple(sorted(names)),
+        left_out=tuple(sorted(left_out)),
+        failed=tuple(sorted(failed)),
+    )
 
 
-def _refuse_unreadable(error: OSError) -> None:
-    raise InputError(
-        f"cannot read folder {os.fspath(error.filename)!r}: {error.strerror}"
-    ) from error
+def _why_left_out(folder: str) -> str | None:
+    """Why a subfolder is not entered; None if it is."""
+    name = os.path.basename(folder)
+    if name in _LEFT_OUT:
+        return "belongs to another program"
+    if name.endswith(STAGED_SUFFIX):
+        return "is left from an interrupted conversion"
+    return "is a link to a folder" if os.path.islink(folder) else None
 
 
-def _is_readable(path: str, name: str, root: str, *, trust: bool) -> bool:
-    """Whether a path is a regular file. Raises InputError: broken or untrusted link."""
+def _link_fault(path: str, name: str, root: str, *, trust: bool) -> str | None:
+    """Why a link cannot be followed; None if it can, or the path is no link."""
     if not os.path.islink(path):
-        return os.path.isfile(path)
+        return None
     if not os.path.exists(path):
-        raise InputError(
+        return (
             f"{name!r} in {root!r} is a link that leads nowhere; get the file, or remove the link"
         )
     if not trust and os.path.commonpath([root, os.path.realpath(path)]) != root:
-        raise InputError(
+        return (
             f"{name!r} in {root!r} is a link out of the folder, as in a model hub's cache; pass"
             f" {setting('trust_external_paths', True)} if you know where it leads, or copy the"
             " folder with its links followed"
         )
-    return os.path.isfile(path)
+    return None
 
 
 def find_low_suffix(name: str) -> str | None:

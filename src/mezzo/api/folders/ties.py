@@ -6,7 +6,7 @@ decoder's "encoder_hidden_states", and equal names are the same tensor.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -106,3 +106,27 @@ def check_ties(before: Ports, after: Ports) -> tuple[TypedTie, ...]:
         if len(dtypes) == 1 and is_float and tie.outputs and tie.inputs:
             typed.append(TypedTie(tie, *dtypes))
     return tuple(typed)
+
+
+def find_broken_ties(
+    before: Ports, after: Ports, failed: Collection[str]
+) -> dict[str, tuple[str, str]]:
+    """Converted models that exchange tensors with a failed one in another type than before: the
+    port and the failed model, by model. `failed` have the same ports before and after.
+    """
+    broken: dict[str, tuple[str, str]] = {}
+    while True:
+        stay = {*failed, *broken}
+        types = {**after, **{name: before[name] for name in broken}}
+        found = {
+            file: (name, next(other for other, _ in tie.members if other in stay))
+            for tie in find_ties(before)
+            if len(dtypes_of(tie.members, types)) > 1 >= len(dtypes_of(tie.members, before))
+            and any(other in stay for other, _ in tie.members)
+            for file, name in tie.members
+            if file not in stay
+            and dtypes_of([(file, name)], types) != dtypes_of([(file, name)], before)
+        }
+        if not found:
+            return broken
+        broken |= found

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mezzo.cli.exit_codes import end_with
-from mezzo.cli.options import choices, cluster_options, data_options, memory_option
+from mezzo.cli.options import choices, ci_options, cluster_options, data_options, memory_option
 from mezzo.cli.options import options as shared
 from mezzo.cli.options.report_option import Report, check_report
 from mezzo.cli.output import Output
@@ -78,6 +78,8 @@ def compare(
     layers: _Layers = True,
     trust_external_paths: shared.TrustExternalPaths = False,
     report: Report = None,
+    junit: ci_options.Junit = None,
+    markdown: ci_options.Markdown = None,
     verbose: shared.Verbose = False,
     as_json: shared.AsJson = False,
     quiet: shared.Quiet = False,
@@ -86,7 +88,7 @@ def compare(
 
     Exit code 0: the same; 1: not; 2: bad input; 3: the data cannot tell, or has too few samples.
     """
-    check_report(report, reference, model)
+    check_report(report, reference, model, junit=junit, markdown=markdown)
     resources = Resources(memory=memory, cluster=cluster, workers=workers)
     data_files = data_options.read_data(data, preprocess)
     resources.check(data_files)
@@ -94,7 +96,11 @@ def compare(
     from mezzo.api.compare import compare as compare_models
     from mezzo.cli.hints.suggestions import CommandContext
 
-    with resources.at_work() as (progress, memory_bound):
+    name = os.fspath(model)
+    with (
+        ci_options.writing_errors(junit, markdown, "compare", name),
+        resources.at_work() as (progress, memory_bound),
+    ):
         comparison = compare_models(
             reference, model, data_files, max_error=max_error, run=run, labels=labels or (),
             metric=metric, max_drop=max_drop, batch_size=batch, layers=layers,
@@ -110,7 +116,10 @@ def compare(
         data=data_files, max_error=max_error, run=run, metric=metric, max_drop=max_drop,
         batch=batch, accumulate=accumulate, tile=tile,
     )  # fmt: skip
-    output = Output(report=report, verbose=verbose, as_json=as_json, quiet=quiet)
+    output = Output(
+        report=report, junit=junit, markdown=markdown, verbose=verbose, as_json=as_json,
+        quiet=quiet,
+    )  # fmt: skip
     _present(context, output, comparison, memory_bound, settings, (accumulate, tile, run))
     end_with(comparison.verdict.ruling)
 
@@ -138,6 +147,7 @@ def _present(
     trusts_paths = context.trusts_paths
     names = os.fspath(context.source), os.fspath(context.result)
     headline = with_step(head_comparison(*names, comparison, find_machine()), context)
+    output.write_case(context.verb, names[1], headline)
     # They open the model again.
     explain_steps = steps_to_the_beginning(context, comparison) if output.has_details else []
 

@@ -9,7 +9,13 @@ import typer
 
 from mezzo.cli import convert_folder
 from mezzo.cli.exit_codes import end_with_worst
-from mezzo.cli.options import cluster_options, data_options, memory_option, resume_option
+from mezzo.cli.options import (
+    ci_options,
+    cluster_options,
+    data_options,
+    memory_option,
+    resume_option,
+)
 from mezzo.cli.options import options as shared
 from mezzo.cli.options.report_option import Report, check_report
 from mezzo.cli.options.result_path import name_result
@@ -65,7 +71,10 @@ def convert(
     save_plan: shared.SavePlan = None,
     overwrite: _Overwrite = False,
     layout_name: convert_folder.LayoutName = None,
+    jobs: convert_folder.Jobs = 1,
     report: Report = None,
+    junit: ci_options.Junit = None,
+    markdown: ci_options.Markdown = None,
     verbose: shared.Verbose = False,
     as_json: shared.AsJson = False,
     quiet: shared.Quiet = False,
@@ -81,22 +90,30 @@ def convert(
     resources = Resources(memory=memory, cluster=cluster, workers=workers, resume=resume)
     data_files = data_options.read_data(data, preprocess)
     resources.check(data_files)
-    output = Output(report=report, verbose=verbose, as_json=as_json, quiet=quiet)
+    output = Output(
+        report=report, junit=junit, markdown=markdown, verbose=verbose, as_json=as_json,
+        quiet=quiet,
+    )  # fmt: skip
     options = options if plan_file is not None else options.with_default_format()
     result = name_result(source, result, options.to_writing(), plan=plan_file, overwrite=overwrite)
     context = CommandContext(
         verb="convert", source=source, result=result, options=options, data=data_files,
         labels=labels or (), batch=batch, saved=plan_file,
     )  # fmt: skip
+    words = convert_folder.FolderWords(
+        layout=layout_name, jobs=jobs, resume=resume, overwrite=overwrite
+    )
     if source.is_dir():
-        of_one_model = {
-            "--plan": plan_file, "--save-plan": save_plan, "--report": report, "--resume": resume,
-        }  # fmt: skip
+        convert_folder.check_jobs(words, cluster)
+        from mezzo.cli import folder_run
+
+        of_one_model = {"--plan": plan_file, "--save-plan": save_plan}
         with memory_option.bounded(memory, cluster), cluster_options.spread(cluster, workers):
-            convert_folder.convert_models(context, output, layout_name, overwrite, of_one_model)
+            folder_run.convert_models(context, output, words, of_one_model)
     else:
-        convert_folder.check_single(layout_name)
-        _convert_model(context, output, resources, save_plan, overwrite=overwrite)
+        convert_folder.check_single(words)
+        with ci_options.writing_errors(junit, markdown, "convert", os.fspath(source)):
+            _convert_model(context, output, resources, save_plan, overwrite=overwrite)
 
 
 def _convert_model(
@@ -110,7 +127,10 @@ def _convert_model(
     """Convert a single model and print the result."""
     source, result = context.source, context.result
     check_destination(result)
-    check_report(output.report, source, result, save_plan=save_plan, resume=resources.resume)
+    check_report(
+        output.report, source, result, save_plan=save_plan, resume=resources.resume,
+        junit=output.junit, markdown=output.markdown,
+    )  # fmt: skip
     chosen = context.options.to_writing()
 
     from mezzo.api import convert as pipeline
@@ -129,7 +149,7 @@ def _convert_model(
         context = replace(context, options=options)
         teller = _find_teller(context, converted, save_plan)
         _present(replace(context, teller=teller), output, converted, memory_bound)
-    end_with_worst([converted.measured])
+    end_with_worst([None if converted.measured is None else converted.measured.ruling])
 
 
 def _find_teller(
@@ -156,6 +176,7 @@ def _present(
 
     names = os.fspath(context.source), os.fspath(context.result)
     headline = with_step(summarise_result(*names, converted), context)
+    output.write_case(context.verb, names[0], headline)
     if not output.has_details:
         output.print_headline(headline)
         return

@@ -11,8 +11,8 @@ from mezzo.cli.console import print_error
 from mezzo.cli.options import choices
 from mezzo.cli.options.options import COMMON_PANEL, FILES_PANEL, VERDICT_PANEL
 from mezzo.common.errors import InputError
-from mezzo.contracts.options.option import Panel
 from mezzo.contracts.options.data_files import DataFiles
+from mezzo.contracts.options.option import Panel
 
 PANEL = Panel.DATA.value
 

@@ -24,20 +24,28 @@ Report = Annotated[
         metavar="FILE.html",
         show_default=False,
         rich_help_panel=COMMON_PANEL,
-        help="Draw what was decided and measured: one page that opens anywhere, without network.",
+        help=(
+            "Draw what was decided and measured: one page that opens anywhere, without network. Of"
+            " a folder of models: a folder with an index and a page for each."
+        ),
     ),
 ]
 
 
 def check_report(
-    report: Path | None, *models: Path, save_plan: Path | None = None, resume: Path | None = None
-) -> None:
+    report: Path | None, *models: Path, save_plan: Path | None = None, resume: Path | None = None,
+    junit: Path | None = None, markdown: Path | None = None,
+) -> None:  # fmt: skip
     """Check the paths that a command writes besides its models, before the work starts.
 
     Raises InputError: one cannot be written, two are equal, or the report would replace another
     file.
     """
-    check_destinations({"--report": report, "--save-plan": save_plan, "--resume": resume}, models)
+    outputs = {
+        "--report": report, "--save-plan": save_plan, "--resume": resume, "--junit": junit,
+        "--markdown": markdown,
+    }  # fmt: skip
+    check_destinations(outputs, models)
     if report is None:
         return
     from mezzo.report.html.page import MARK

@@ -17,7 +17,10 @@ Resume = Annotated[
     typer.Option(
         "--resume",
         metavar="FILE",
-        help="Keep what was run here, and go on from it where it exists.",
+        help=(
+            "Keep what was run here, and go on from it where it exists. Of a folder of models: a"
+            " folder with a record for each."
+        ),
         rich_help_panel=data_options.PANEL,
         show_default=False,
     ),

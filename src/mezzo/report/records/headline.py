@@ -8,7 +8,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mezzo.common.sizes import format_size
 from mezzo.report.records.documents import Document, encode
@@ -100,3 +100,20 @@ def describe_sizes(before_bytes: int, after_bytes: int) -> str:
     """Sizes of source and result: "size 399 KB -> 209 KB (52 %)"."""
     share = f" ({100 * after_bytes / before_bytes:.0f} %)" if before_bytes else ""
     return f"size {format_size(before_bytes)} -> {format_size(after_bytes)}{share}"
+
+
+def read_headline(document: Mapping[str, Any]) -> Headline:
+    """The headline of a document's "summary", without its next step.
+
+    Raises KeyError, TypeError or ValueError: it is none.
+    """
+    is_faster = document["is_faster"]
+    return Headline(
+        title=str(document["title"]),
+        standing=ResultStanding(document["standing"]),
+        verdict=str(document["verdict"]),
+        risk=str(document["risk"]),
+        gains=tuple(map(str, document["gains"])),
+        is_faster=None if is_faster is None else bool(is_faster),
+        aim=Aim(Move.JUDGE),
+    )

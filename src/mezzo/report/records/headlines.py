@@ -295,15 +295,9 @@ def find_worst_file(folder: "Folder") -> "File":
     """The file of a folder's headline: the one with the worst verdict, else the first."""
 
     def rank(file: "File") -> int:
-        comparison = _comparison_of(file)
-        return -1 if comparison is None else _WORST_LAST.index(comparison.verdict.ruling.value)
+        return -1 if file.ruling is None else _WORST_LAST.index(file.ruling.value)
 
     return max(folder.files, key=rank)
-
-
-def _comparison_of(file: "File") -> "Comparison | None":
-    measured = file.converted.measured
-    return None if measured is None else measured.comparison
 
 
 def head_folder(
@@ -317,22 +311,23 @@ def head_folder(
     results = tuple(file.converted for file in folder.files)
     first = results[0]
     goal = _wanted(replace(first.plan, settings=folder.settings))
-    checked = [file for file in folder.files if _comparison_of(file) is not None]
+    checked = [file for file in folder.files if file.ruling is not None]
     worst = find_worst_file(folder)
-    comparison = _comparison_of(worst)
     speeds = [speed_of(entry.plan, machine) for entry in results]
     speed = next((candidate for candidate in speeds if candidate.is_faster is not False), speeds[0])
     models = spell_count(len(results), "model")
-    if comparison is None:
+    if worst.ruling is None:
         standing, verdict = ResultStanding.UNJUDGED, f"written, not judged: {models}"
         risk = _UNMEASURED
     else:
-        standing, verdict = judge(comparison)
-        risk = risk_of(comparison)
+        standing, verdict = worst.headline.standing, worst.headline.verdict
+        risk = worst.headline.risk
         if len(results) > 1:
             verdict += f", the worst of {len(checked)} checked: {clean(worst.result)}"
         if len(checked) < len(results):
             risk = f"{len(results) - len(checked)} of {models} had no data and were not judged"
+    if folder.failed:
+        verdict += f"; {spell_count(len(folder.failed), 'file')} failed"
     before = sum(entry.summary.size_before_bytes for entry in results)
     after = sum(entry.summary.size_after_bytes for entry in results)
     return Headline(

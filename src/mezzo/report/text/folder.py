@@ -1,6 +1,6 @@
 """Account and report of a converted folder."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,9 +12,8 @@ from mezzo.formats.dtypes import DType
 from mezzo.report.layout.layout import Layout, blank, heading, indented, section
 from mezzo.report.layout.names import clean, join_some
 from mezzo.report.layout.numbers import spell_count
-from mezzo.report.records.account import describe_conversion
 from mezzo.report.records.account import schema as account_schema
-from mezzo.report.records.documents import Document, document, read_schema
+from mezzo.report.records.documents import Document, document, number, read_schema
 from mezzo.report.records.groups import count_precisions
 from mezzo.report.records.headline import Headline, describe_headline
 from mezzo.report.records.summary import Summary
@@ -22,10 +21,16 @@ from mezzo.report.text.conversion import settings_line
 from mezzo.report.text.measured.comparison import RULINGS, report_notes
 
 if TYPE_CHECKING:
-    from mezzo.common.machine import Machine
-    from mezzo.numerics.measures import Measured
+    from mezzo.numerics.measures import Measured, Ruling
 
 _SHOWN = 3
+_FAILURES_SHOWN = 20
+_STATES = {
+    "converted": "written by this run",
+    "unchanged": "written by an earlier run; source and options are the same",
+    "kept": "low or quantized already",
+    "failed": "at fault; left as they are",
+}
 
 
 class ConvertedLike(Protocol):
@@ -48,6 +53,25 @@ class File(Protocol):
     def result(self) -> str: ...
     @property
     def converted(self) -> ConvertedLike: ...
+    @property
+    def account(self) -> Document: ...
+    @property
+    def headline(self) -> Headline: ...
+    @property
+    def ruling(self) -> "Ruling | None": ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def is_unchanged(self) -> bool: ...
+
+
+class Failure(Protocol):
+    """The fields of a failed file that a report uses."""
+
+    @property
+    def source(self) -> str: ...
+    @property
+    def because(self) -> str: ...
 
 
 class TieLike(Protocol):
@@ -80,6 +104,8 @@ class Folder(Protocol):
     @property
     def skipped(self) -> tuple[tuple[str, str], ...]: ...
     @property
+    def failed(self) -> Sequence[Failure]: ...
+    @property
     def copied(self) -> tuple[str, ...]: ...
     @property
     def left_out(self) -> tuple[tuple[str, str], ...]: ...
@@ -103,7 +129,6 @@ def describe_folder(
     result: str,
     folder: Folder,
     *,
-    machine: "Machine | None" = None,
     headline: Headline | None = None,
 ) -> Document:
     """Account of a folder conversion: one account per model, and what applies to all."""
@@ -111,14 +136,9 @@ def describe_folder(
         {
             "source": file.source,
             "result": file.result,
-            "account": describe_conversion(
-                file.source,
-                file.result,
-                file.converted.plan,
-                file.converted.summary,
-                file.converted.measured,
-                machine=machine,
-            ),
+            "state": "unchanged" if file.is_unchanged else "converted",
+            "seconds": number(file.seconds),
+            "account": file.account,
         }
         for file in folder.files
     ]
@@ -129,15 +149,45 @@ def describe_folder(
             "source": source,
             "result": result,
             "layout": folder.layout,
+            "counts": count_states(folder),
             "settings": dict(folder.settings),
             "files": accounts,
             "ties": [_describe_tie(typed_tie) for typed_tie in folder.ties],
             "skipped": [{"name": name, "because": reason} for name, reason in folder.skipped],
+            "failed": [{"name": f.source, "because": f.because} for f in folder.failed],
             "copied": list(folder.copied),
             "left_out": [{"name": name, "because": reason} for name, reason in folder.left_out],
             "notes": list(folder.notes),
         },
     )
+
+
+def count_states(folder: Folder) -> dict[str, int]:
+    """How many models were converted, were converted by an earlier run, stay as they are because
+    they are low, and failed.
+    """
+    unchanged = sum(file.is_unchanged for file in folder.files)
+    return {
+        "converted": len(tuple(folder.files)) - unchanged,
+        "unchanged": unchanged,
+        "kept": len(folder.skipped),
+        "failed": len(folder.failed),
+    }
+
+
+def report_counts(layout: Layout, folder: Folder) -> list[RenderableType]:
+    """Counts by state and the failures, if not every model was simply converted."""
+    counts = count_states(folder)
+    if counts["converted"] == sum(counts.values()):
+        return []
+    table = layout.make_table("models", "count", "", right=("count",))
+    for state, count in counts.items():
+        table.add_row(state, str(count), _STATES[state])
+    shown = folder.failed[:_FAILURES_SHOWN]
+    lines = [indented(clean(failure.because)) for failure in shown]
+    if len(folder.failed) > len(shown):
+        lines.append(indented(f"and {len(folder.failed) - len(shown)} more, with -v or --json"))
+    return [blank(), table, *(section("failed", *lines) if lines else [])]
 
 
 def _describe_tie(typed: TypedTieLike) -> Document:
@@ -172,7 +222,12 @@ def report_folder(layout: Layout, source: str, result: str, folder: Folder) -> l
     ]
     parts += _report_ties(folder)
     parts += _report_checks(all_files)
-    for title, rows in (("not converted", folder.skipped), ("left out", folder.left_out)):
+    failures = tuple((failure.source, failure.because) for failure in folder.failed)
+    for title, rows in (
+        ("not converted", folder.skipped),
+        ("failed", failures),
+        ("left out", folder.left_out),
+    ):
         if rows:
             lines = [indented(f"{clean(name)}: {clean(why)}") for name, why in rows]
             parts += section(title, *lines)
@@ -203,6 +258,8 @@ def _report_checks(all_files: tuple[File, ...]) -> list[RenderableType]:
     """One line per model that was compared on data."""
     lines = []
     for file in all_files:
+        if file.is_unchanged and file.ruling is not None:
+            lines.append(indented(f"{clean(file.result)}: {file.headline.verdict}"))
         measured = file.converted.measured
         if measured is not None and measured.comparison is not None:
             verdict = measured.comparison.verdict

@@ -1,0 +1,86 @@
+"""Records of a folder conversion: converted models, failed files, and the whole."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from mezzo.api.folders.ties import TypedTie
+from mezzo.conversion.results import Converted
+from mezzo.conversion.summaries import summarise_folder
+from mezzo.numerics.measures import Ruling
+from mezzo.report.notebook.fragments import fragment
+from mezzo.report.notebook.notebook import lines_of
+from mezzo.report.records.documents import Document
+from mezzo.report.records.headline import Headline
+
+
+class FailedFile(NamedTuple):
+    """A file that was neither converted nor copied as planned: its path in the folder, and why.
+
+    `is_refused`: a contract would break; otherwise the input is at fault.
+    """
+
+    source: str
+    because: str
+    is_refused: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvertedFile:
+    """One model of a folder: its path in it, the path of its result, and the result.
+
+    `account` is the JSON document of `mezzo convert --json`, without a graph. `ruling`: the verdict
+    of the check on data, None without data. `is_unchanged`: an
+    earlier run with the same resume folder converted it; then `converted` has the plan and the
+    counts, and what was measured is in `account` alone.
+    """
+
+    source: str
+    result: str
+    converted: Converted = field(repr=False)
+    account: Document = field(repr=False, compare=False)
+    headline: Headline = field(repr=False, compare=False)
+    ruling: Ruling | None = None
+    seconds: float = field(compare=False)
+    is_unchanged: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ConvertedFolder:
+    """The result of a folder conversion. Names are paths in a folder, with "/" between parts.
+
+    `skipped` are models that were not converted, because they are low or quantized already;
+    `failed` are files at fault; `left_out` are files neither converted nor copied; `ties` are
+    inputs and outputs that share a type across files. `settings` are the options as given.
+    """
+
+    source: Path
+    path: Path
+    layout: str
+    files: tuple[ConvertedFile, ...]
+    skipped: tuple[tuple[str, str], ...]
+    failed: tuple[FailedFile, ...]
+    copied: tuple[str, ...]
+    left_out: tuple[tuple[str, str], ...]
+    ties: tuple[TypedTie, ...]
+    settings: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return "\n  ".join(lines_of("ConvertedFolder", self._headline()))
+
+    def _repr_html_(self) -> str:
+        headline = self._headline()
+        return fragment([headline.title], ("", ""), headline.rows())
+
+    def _headline(self) -> Headline:
+        return summarise_folder(os.fspath(self.source), os.fspath(self.path), self)
+
+
+def list_failures(failed: Iterable[FailedFile]) -> str:
+    """Failures as one line: the first, and how many follow."""
+    first, *others = failed
+    more = f" (and {len(others)} more)" if others else ""
+    return f"{first.because}{more}"
