@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -107,6 +108,17 @@ def describe(
             callback=print_versions,
             is_eager=True,
         ),
+    ] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="Take options that are not given from this file, not from the nearest mezzo.toml.",
+        ),
+    ] = None,
+    no_config: Annotated[
+        bool, typer.Option("--no-config", help="Take no options from a mezzo.toml.")
     ] = False,
 ) -> None:
     """Turn an FP32 ONNX model into a typed FP16, BF16 or INT8 one, and say why each node runs in

@@ -72,7 +72,9 @@ def convert_models(
         given = converting.FolderOptions(
             layout=words.layout, data=context.data, labels=tuple(context.labels),
             batch_size=context.batch, overwrite=words.overwrite, resume=words.resume,
-            jobs=words.jobs, progress=progress, on_file=None if pages is None else pages.draw,
+            jobs=words.jobs, progress=progress,
+            changes_of=lambda name: context.options.changes_of(context.source / name, name),
+            on_file=None if pages is None else pages.draw,
         )  # fmt: skip
         folder = converting.convert_models(
             context.source, context.result, request_of(chosen), given

@@ -3,21 +3,29 @@
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from mezzo.cli import INTERRUPTED
-from mezzo.cli.app import COMMANDS, make_app
+from mezzo.cli.app import COMMANDS, load_commands, make_app
 from mezzo.cli.console import print_error
 from mezzo.cli.interrupts import Interrupts
-from mezzo.common.errors import ContractError, InputError, MezzoError
+from mezzo.cli.project_file import choose_file
+from mezzo.common.errors import ContractError, InputError, MezzoError, ModelError, bound_line
 from mezzo.common.message_style import MessageStyle, using_message_style
 from mezzo.common.telemetry import opt_out_of_telemetry
 
+if TYPE_CHECKING:
+    from mezzo.cli.project_config import ProjectConfig
+
 REFUSED = 1
 BAD_INPUT = 2
+# The errors that callers know; others are subclasses.
+_PUBLIC_ERRORS = (ModelError, ContractError, InputError, MezzoError)
 
 # Base class of usage errors. Typer exports only a subclass; the base's module depends on the
 # version.
@@ -38,9 +46,15 @@ def main(arguments: Sequence[str] | None, interrupts: Interrupts) -> int:
     words = respell(sys.argv[1:] if arguments is None else arguments)
     try:
         with using_message_style(MessageStyle.SHELL):
+            file, words = choose_file(words)
+            config: ProjectConfig | None = None
             if words and words[0] in COMMANDS:
                 check_said_once(COMMANDS[words[0]].load().params, words[1:])
-            run = partial(command.main, args=words, prog_name="mezzo", standalone_mode=False)
+                config = _read_config(file, words)
+            run = partial(
+                command.main, args=words, prog_name="mezzo", standalone_mode=False, obj=config,
+                default_map=None if config is None else {words[0]: dict(config.defaults)},
+            )  # fmt: skip
             code = _complete(run) if "_MEZZO_COMPLETE" in os.environ else run()
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
@@ -59,6 +73,18 @@ def _complete(run: partial[Any]) -> Any:
     from mezzo.cli.hints.completion import answer_bash, is_asked_by_bash
 
     return answer_bash(os.environ, run) if is_asked_by_bash(os.environ) else run()
+
+
+def _read_config(file: Path | None, words: Sequence[str]) -> "ProjectConfig | None":
+    """The options in mezzo.toml for a command; with -v it is named. Errors as in `load_config`."""
+    if file is None or not {"--help", "--help-all", "-h"}.isdisjoint(words):
+        return None
+    from mezzo.cli.project_config import load_config
+
+    config = load_config(file, load_commands(), words[0])
+    if not {"--verbose", "-v"}.isdisjoint(words) and (config.defaults or config.models):
+        print_error(f"options that are not given come from {os.path.relpath(file)!r}")
+    return config
 
 
 def check_said_once(parameters: Iterable[Any], words: Sequence[str]) -> None:
@@ -91,19 +117,36 @@ def _print_fault(error: Exception, words: Sequence[str]) -> int | None:
         case _ if isinstance(error, _USAGE_ERROR):
             from mezzo.cli.usage import explain_usage
 
-            return explain_usage(error, words)
+            return explain_usage(error, words, partial(_report, words, "UsageError", BAD_INPUT))
         case MezzoError():
-            print_error(str(error))
-            return REFUSED if isinstance(error, ContractError) else BAD_INPUT
+            code = REFUSED if isinstance(error, ContractError) else BAD_INPUT
+            kind = next(each for each in _PUBLIC_ERRORS if isinstance(error, each))
+            _report(words, kind.__name__, code, str(error))
+            return code
         case OSError():
             location = "" if error.filename is None else f"{error.filename}: "
-            print_error(f"{location}{error.strerror or error}; nothing was written")
+            message = f"{location}{error.strerror or error}; nothing was written"
+            _report(words, "OSError", BAD_INPUT, message)
             return BAD_INPUT
         case ImportError() if (name := _package_of(error)) is not None:
-            print_error(f"{name} cannot be imported ({error}); 'mezzo doctor' says what to do")
+            message = f"{name} cannot be imported ({error}); 'mezzo doctor' says what to do"
+            _report(words, "ImportError", REFUSED, message)
             return REFUSED
         case _:
             return None
+
+
+def _report(words: Sequence[str], kind: str, exit_code: int, message: str) -> None:
+    """Print an error as a line on stderr, and with --json as a document on stdout."""
+    print_error(message)
+    options = words[: words.index("--")] if "--" in words else words
+    if "--json" in options:
+        from mezzo.cli.console import print_document
+        from mezzo.report.records.documents import document
+
+        error = {"kind": kind, "message": bound_line(message), "exit_code": exit_code}
+        with suppress(MezzoError):  # stdout is closed
+            print_document(document("error", {"command": words[0], "error": error}))
 
 
 def _package_of(error: ImportError) -> str | None:

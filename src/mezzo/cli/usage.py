@@ -1,7 +1,7 @@
 """Usage errors in one line, with the command to type instead."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mezzo.cli.app import COMMANDS
@@ -20,12 +20,14 @@ _NUMBERS = {
 }  # fmt: skip
 
 
-def explain_usage(error: Exception, words: Sequence[str]) -> int:
-    """Print a usage error and return the exit code."""
+def explain_usage(
+    error: Exception, words: Sequence[str], report: Callable[[str], None] = print_error
+) -> int:
+    """Report a usage error in one line, or print help, and return the exit code."""
     if type(error).__name__ == "NoArgsIsHelpError":
         print_help(_message(error))
         return _BAD_INPUT
-    print_error(_describe(error, words))
+    report(_describe(error, words))
     return _BAD_INPUT
 
 

@@ -16,7 +16,8 @@ from mezzo.api.folders.job_processes import JobProcesses, check_processes
 from mezzo.api.folders.listing import Placing
 from mezzo.api.folders.model_folder import Changes, ModelFolder
 from mezzo.api.folders.model_jobs import JobResult, ModelJob, failure_of, try_job
-from mezzo.api.folders.records import ConvertedFile, ConvertedFolder, FailedFile, list_failures
+from mezzo.api.folders.records import ConvertedFile, FailedFile, list_failures
+from mezzo.api.folders.records import ConvertedFolder as ConvertedFolder
 from mezzo.api.folders.resume_folder import ResumeFolder, key_of
 from mezzo.api.folders.staging import FolderStaging
 from mezzo.api.folders.ties import TypedTie, check_ties, find_broken_ties

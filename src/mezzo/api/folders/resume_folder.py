@@ -120,8 +120,9 @@ class ResumeFolder:
             record = None if text is None else parse_json(text)
         except (OSError, ValueError, InputError):
             return None
-        is_record = isinstance(record, dict) and record.get("format") == _FORMAT
-        if not is_record or record.get("name") != name:
+        if not isinstance(record, dict) or record.get("format") != _FORMAT:
+            return None
+        if record.get("name") != name:
             return None
         return record if isinstance(record.get("results"), dict) else None
 

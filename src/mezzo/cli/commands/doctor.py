@@ -1,10 +1,15 @@
 """mezzo doctor: installed packages, whether they work, and possible checks on this machine."""
 
+import os
+from pathlib import Path
+
 import typer
 
 from mezzo import __version__
+from mezzo.cli.console import print_text
 from mezzo.cli.options.options import AsJson
 from mezzo.cli.output import print_result
+from mezzo.cli.project_file import find_file
 
 _BROKEN = 1
 
@@ -32,5 +37,8 @@ def doctor(as_json: AsJson = False) -> None:
         lambda layout: report_diagnosis(layout, __version__, diagnosis, formats),
         as_json=as_json,
     )
+    config = find_file(Path.cwd())
+    if config is not None and not as_json:
+        print_text(f"\noptions that are not given come from {os.fspath(config)}")
     if not diagnosis.is_sound:
         raise typer.Exit(_BROKEN)

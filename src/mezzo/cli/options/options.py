@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, assert_never
@@ -67,11 +67,22 @@ _SEARCHING = frozenset({"tune", "sensitivity"})
 _BEFORE_RESULTS = "overwrite"
 
 
+# Options of a model, by its path and its name in a folder.
+OfModel = Callable[[Path, str], Mapping[str, Written]]
+
+
+def _no_options(path: Path, name: str) -> Mapping[str, Written]:
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class CommandOptions:
-    """The options of a request that the user gave, by name, as written."""
+    """The options of a request that the user gave, by name, as written. `of_model`: other ones that
+    mezzo.toml has for a model of a folder, by its path and name.
+    """
 
     written: Mapping[str, Written] = field(default_factory=dict)
+    of_model: OfModel = _no_options
 
     def word(self, name: str) -> str | None:
         """An option with a single word, or its default."""
@@ -132,6 +143,12 @@ class CommandOptions:
         by_name = _request()
         keywords = {name: words.read(by_name[name], value) for name, value in self.written.items()}
         return keywords  # type: ignore[return-value]  # the fields of a request by name
+
+    def changes_of(self, path: Path, name: str) -> dict[str, Any]:
+        """The options of a model of a folder that differ, as Python keywords."""
+        by_name = _request()
+        own = _settle(self.of_model(path, name))
+        return {option: words.read(by_name[option], value) for option, value in own.items()}
 
     def words(self, verb: str) -> list[str]:
         """The words that give a command these options again, in fixed order.
@@ -253,6 +270,16 @@ def _place(
             )
 
 
+def _settle(written: Mapping[str, Written]) -> dict[str, Written]:
+    """Options in mezzo.toml in their canonical form."""
+    by_name = _request()
+    values = {name: list(v) if isinstance(v, tuple) else v for name, v in written.items()}
+    return {
+        name: words.settle(by_name[name], _read(by_name[name], value))
+        for name, value in values.items()
+    }
+
+
 def _read(option: Field[Any], value: Any) -> Written:
     """A command's argument as written."""
     if about(option).form is Form.FLAG:
@@ -260,10 +287,32 @@ def _read(option: Field[Any], value: Any) -> Written:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _is_named(context: typer.Context, name: str) -> bool:
-    """Whether an option is given on the command line or in the environment."""
+def _is_named(context: typer.Context, name: str, *, in_file: bool) -> bool:
+    """Whether an option is given on the command line or in the environment, or `in_file`, in
+    mezzo.toml, which is the parser's map of defaults.
+    """
     source = context.get_parameter_source(name)
-    return source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP")
+    absent = {"DEFAULT"} if in_file else {"DEFAULT", "DEFAULT_MAP"}
+    return source is not None and source.name not in absent
+
+
+def _model_options(
+    context: typer.Context, arguments: Mapping[str, Any], names: Iterable[str]
+) -> tuple[dict[str, Written], OfModel]:
+    """The options that mezzo.toml has for a command's model, without those on the command line, and
+    a function of further models: in a folder, by path and name.
+    """
+    config = context.obj
+    free = {name for name in names if not _is_named(context, name, in_file=False)}
+
+    def of_model(path: Path, name: str) -> dict[str, Written]:
+        return {n: w for n, w in config.of_model(path, name).items() if n in free}
+
+    if config is None or not config.models:
+        return {}, _no_options
+    model = next((arguments[n] for n in ("source", "model") if n in arguments), None)
+    own = of_model(model, "") if isinstance(model, Path) and not model.is_dir() else {}
+    return own, of_model
 
 
 def with_search_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -285,12 +334,18 @@ def with_options(
     def run(context: typer.Context, **arguments: Any) -> None:
         values = {name: arguments.pop(name) for name in _request() if name in shared}
         by_name = _request()
+        # A plan that is replayed has options of its own.
+        in_file = arguments.get("plan_file") is None
         written = {
             name: words.settle(by_name[name], _read(by_name[name], value))
             for name, value in values.items()
-            if _is_named(context, name)
+            if _is_named(context, name, in_file=in_file)
         }
-        command(options=CommandOptions(written), **arguments)
+        of_model = _no_options
+        if in_file:
+            own, of_model = _model_options(context, arguments, values)
+            written |= _settle(own)
+        command(options=CommandOptions(written, of_model), **arguments)
 
     placed.insert(
         0, inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)

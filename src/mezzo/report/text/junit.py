@@ -28,12 +28,13 @@ def to_junit(suite: Suite) -> bytes:
         "time": seconds,
     }
     name = f"mezzo {suite.command}"
-    root = ET.Element("testsuites", name="mezzo", **counts)
-    element = ET.SubElement(root, "testsuite", name=name, **counts)
+    root = ET.Element("testsuites", {"name": "mezzo", **counts})
+    element = ET.SubElement(root, "testsuite", {"name": name, **counts})
     for case in suite.cases:
         element.append(_spell_case(case, f"mezzo.{suite.command}"))
     ET.indent(root)
-    return ET.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n"
+    text: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return text + b"\n"
 
 
 def _spell_case(case: Case, group: str) -> ET.Element:
@@ -44,6 +45,8 @@ def _spell_case(case: Case, group: str) -> ET.Element:
     if tag is None:
         ET.SubElement(element, "system-out").text = details
         return element
-    attributes = {} if tag == "skipped" else {"type": case.state.value}
-    ET.SubElement(element, tag, message=clean(case.message), **attributes).text = details
+    attributes = {"message": clean(case.message)}
+    if tag != "skipped":
+        attributes["type"] = case.state.value
+    ET.SubElement(element, tag, attributes).text = details
     return element
