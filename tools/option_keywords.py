@@ -1,7 +1,8 @@
-"""Writes src/mezzo/contracts/options/keyword_types.py: the options of a request as type checkers read them.
+"""Writes what type checkers and editors read of the options of a request: src/mezzo/contracts/options/keyword_types.py,
+and src/mezzo/__init__.pyi, the public names with every option as a keyword.
 
-python tools/option_keywords.py           # writes the file
-python tools/option_keywords.py --check   # ends with 1 if the file differs from the request
+python tools/option_keywords.py           # writes the files
+python tools/option_keywords.py --check   # ends with 1 if a file differs from the request
 """
 
 import ast
@@ -11,11 +12,13 @@ from dataclasses import fields
 from pathlib import Path
 
 from generated import keep
+from public_stub import spell_stub
 
 from mezzo.contracts.options.option import about
 from mezzo.contracts.options.request import Request
 
-_OPTIONS = Path(__file__).resolve().parents[1] / "src" / "mezzo" / "contracts" / "options"
+_PACKAGE = Path(__file__).resolve().parents[1] / "src" / "mezzo"
+_OPTIONS = _PACKAGE / "contracts" / "options"
 _HEAD = '''\
 """Typed keywords of the public verbs, one for each option of a request; None is the default.
 
@@ -62,4 +65,6 @@ def _spell(names: list[str], types: dict[str, str]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(keep({_OPTIONS / "keyword_types.py": spell_types()}, "the request", __doc__))
+    types = spell_types()
+    files = {_OPTIONS / "keyword_types.py": types, _PACKAGE / "__init__.pyi": spell_stub(types)}
+    sys.exit(keep(files, "the request", __doc__))

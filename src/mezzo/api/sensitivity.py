@@ -9,6 +9,7 @@ from mezzo.common.errors import InputError
 from mezzo.common.message_style import option
 from mezzo.contracts.frontend import Progress
 from mezzo.contracts.options.keyword_types import PlanOptions
+from mezzo.contracts.options.keywords import documents_options_with
 from mezzo.contracts.options.request import SEARCH_DEFAULTS
 from mezzo.conversion.fusing import fuse
 from mezzo.conversion.results import open_source, read_plan_options
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from mezzo.numerics.data.datasets import Data
 
 
+@documents_options_with(**SEARCH_DEFAULTS)
 def sensitivity(
     src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model",
     data: "Data",
@@ -56,11 +58,12 @@ def sensitivity(
     alone has a share of its group's error, with an interval. `unknown` names what the data cannot
     show.
 
-    The first samples of the data are used. `options` are those of `mezzo.plan`; the policy decides
-    which nodes may run in low precision, and is "aggressive" unless given.
+    The first samples of the data are used.
 
-    `resume` is a file with the finished runs, continued if it exists; FILE.calibration.npz has the
-    calibration's state.
+    Args:
+        policy: which nodes may run in low precision, as of `mezzo.convert`.
+        resume: a file with the finished runs, continued if it exists; FILE.calibration.npz has the
+            calibration's state.
 
     Raises:
         InputError: an option, the data or the file to resume from is at fault.

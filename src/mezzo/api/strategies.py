@@ -10,6 +10,7 @@ import numpy as np
 
 from mezzo.contracts.frontend import Progress
 from mezzo.contracts.options.keyword_types import PlanOptions
+from mezzo.contracts.options.keywords import documents_options
 from mezzo.contracts.problem import Problem
 from mezzo.contracts.strategy import conversions, cost
 from mezzo.conversion.judged_model import judge_model
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
+@documents_options
 def compare_strategies(
     src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model",
     *,

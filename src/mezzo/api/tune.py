@@ -11,7 +11,7 @@ from mezzo.common.safe_paths import check_destination
 from mezzo.contracts.corrections import LEAVE
 from mezzo.contracts.frontend import Progress
 from mezzo.contracts.options.keyword_types import ConvertOptions
-from mezzo.contracts.options.keywords import request_of
+from mezzo.contracts.options.keywords import documents_options_with, request_of
 from mezzo.contracts.options.request import SEARCH_DEFAULTS
 from mezzo.conversion.fusing import fuse
 from mezzo.conversion.judged_model import judge_model
@@ -45,6 +45,7 @@ _MARGIN = 1.25
 _MARGIN_UNSEEN = 1.5
 
 
+@documents_options_with(**SEARCH_DEFAULTS)
 def tune(
     src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model",
     dst: "str | os.PathLike[str] | None" = None,
@@ -90,8 +91,7 @@ def tune(
             data that it used.
         resume: a file with the finished runs, so that an interrupted search continues; ranges and
             calibration are in FILE.ranges.npz and FILE.calibration.npz.
-        options: those of `mezzo.plan`, and `provenance` as of `mezzo.convert`; the policy decides
-            which nodes may run in low precision, "aggressive" unless given.
+        policy: which nodes may run in low precision, as of `mezzo.convert`.
 
     Raises:
         InputError: an option or the data is at fault.

@@ -4,6 +4,7 @@ for `help` and editors. Type checkers read `mezzo.contracts.options.keyword_type
 
 import inspect
 import re
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ from mezzo.contracts.options.option import about
 from mezzo.contracts.options.request import Request
 
 _Verb = TypeVar("_Verb", bound=Callable[..., object])
+_ARGUMENTS, _ERRORS = "    Args:\n", "    Raises:\n"
 # The names before the colon of a docstring's entry; lines that go on are indented further.
 _ENTRY = re.compile(r"^ {8}(\w[\w,\s]*):", re.MULTILINE)
 
@@ -63,6 +65,15 @@ def documents_options(verb: _Verb) -> _Verb:
     """Decorator for a verb with `**options`: adds each option to the signature, with its default,
     and to the docstring if missing there.
     """
+    return _with_options(verb, {})
+
+
+def documents_options_with(**usual: object) -> Callable[[_Verb], _Verb]:
+    """The same, for a verb in which some options have other defaults."""
+    return lambda verb: _with_options(verb, usual)
+
+
+def _with_options(verb: _Verb, usual: Mapping[str, object]) -> _Verb:
     signature = inspect.signature(verb)
     last = list(signature.parameters.values())[-1]
     assert last.kind is last.VAR_KEYWORD, "the options come last"
@@ -75,13 +86,16 @@ def documents_options(verb: _Verb) -> _Verb:
     keywords = [parameter for parameter in own if parameter.kind is parameter.KEYWORD_ONLY]
     options = [
         inspect.Parameter(
-            o.name, inspect.Parameter.KEYWORD_ONLY, default=_default(o), annotation=o.type
+            o.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=usual.get(o.name, _default(o)),
+            annotation=o.type,
         )
         for o in listed
     ]
     full_signature = signature.replace(parameters=[*placed, *options, *keywords])
     verb.__signature__ = full_signature  # type: ignore[attr-defined]  # what `inspect` reads
-    verb.__doc__ = _tell(verb.__doc__ or "", listed)
+    verb.__doc__ = _document(verb.__doc__ or "", listed)
     return verb
 
 
@@ -89,14 +103,20 @@ def _default(option: Field[Any]) -> object:
     return option.default if option.default_factory is MISSING else option.default_factory()
 
 
-def _tell(doc: str, options: list[Field[Any]]) -> str:
+def _document(doc: str, options: list[Field[Any]]) -> str:
     """A docstring whose `Args` have an entry for each option."""
-    head, title, entries = doc.partition("    Args:\n")
-    if not title:
-        return doc
+    if _ARGUMENTS not in doc:
+        text, title, errors = doc.partition(_ERRORS)
+        doc = f"{text.rstrip()}\n\n{_ARGUMENTS}\n{title}{errors}"
+    text, title, entries = doc.partition(_ARGUMENTS)
     documented = set(re.findall(r"\w+", " ".join(_ENTRY.findall(entries))))
     missing = [option for option in options if option.name not in documented]
-    new_entries = (
-        f"        {o.name}: {about(o).help[0].lower()}{about(o).help[1:]}\n" for o in missing
-    )
-    return head + title + "".join(new_entries) + entries
+    return text + title + "".join(map(_spell_entry, missing)) + entries
+
+
+def _spell_entry(option: Field[Any]) -> str:
+    help_text = about(option).help
+    text = f"{option.name}: {help_text[0].lower()}{help_text[1:]}"
+    indent = " " * 8
+    lines = textwrap.wrap(text, 100, initial_indent=indent, subsequent_indent=f"{indent}    ")
+    return "".join(f"{line}\n" for line in lines)

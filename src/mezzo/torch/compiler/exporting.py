@@ -9,12 +9,14 @@ from torch.export import ExportedProgram
 from mezzo.api.convert import convert
 from mezzo.common.errors import ModelError, spell_raised
 from mezzo.contracts.options.keyword_types import ConvertOptions
+from mezzo.contracts.options.keywords import documents_options_with
 from mezzo.torch.compiler.arguments import call_arguments, check_module
 from mezzo.torch.compiler.regions import marking
 
 _LONGEST_FAULT = 300
 
 
+@documents_options_with(to="bf16")
 def export(
     model: torch.nn.Module,
     args: Sequence[object],
@@ -31,7 +33,6 @@ def export(
 
     Args:
         args, kwargs, dynamic_shapes, strict: as in torch.export.export.
-        options: options of `mezzo.convert`; `to` defaults to "bf16".
 
     Raises:
         InputError: the model is not a module, `args` are not the arguments of a call, an option is

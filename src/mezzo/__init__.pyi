@@ -1,0 +1,626 @@
+"""mezzo: automatic mixed precision as a graph compiler pass.
+
+Written by tools/option_keywords.py from the package's signatures and docstrings: change those, then
+run it.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+
+import onnx
+import onnx_ir
+
+from mezzo.api.bench import bench
+from mezzo.api.compare import compare
+from mezzo.api.convert import show
+from mezzo.api.emulate import emulate
+from mezzo.api.explain import explain
+from mezzo.api.folders.converting import ConvertedFolder
+from mezzo.api.folders.data import FolderData
+from mezzo.api.lists import convert_lists
+from mezzo.api.partition import extract, partition
+from mezzo.api.ranges import ranges
+from mezzo.clusters.opening import cluster
+from mezzo.common.errors import ContractError, InputError, ListError, MezzoError, ModelError
+from mezzo.common.memory import memory
+from mezzo.contracts.frontend import Progress
+from mezzo.contracts.options.request import IO, PolicyLike, TargetLike
+from mezzo.contracts.plans import Plan
+from mezzo.conversion.results import Converted
+from mezzo.formats.format_words import FormatLike
+from mezzo.io.planfile import load_plan, save_plan
+from mezzo.numerics.calibrations import Calibrations
+from mezzo.numerics.data.datasets import Data
+from mezzo.numerics.measures import Comparison, Measured, Ranges, Ruling, Sensitivity
+from mezzo.numerics.metrics.user_metric import Metric
+from mezzo.numerics.timings import FileTimes, Timings
+from mezzo.report.records.fused_units import Extracted, FusedUnit, Split
+from mezzo.report.records.strategies import StrategyRow
+from mezzo.report.records.summary import Summary
+
+__all__ = [
+    "Calibrations",
+    "Comparison",
+    "ContractError",
+    "Converted",
+    "ConvertedFolder",
+    "Extracted",
+    "FileTimes",
+    "FusedUnit",
+    "InputError",
+    "ListError",
+    "Measured",
+    "MezzoError",
+    "ModelError",
+    "Plan",
+    "Ranges",
+    "Ruling",
+    "Sensitivity",
+    "Split",
+    "Summary",
+    "Timings",
+    "__version__",
+    "bench",
+    "cluster",
+    "compare",
+    "compare_strategies",
+    "convert",
+    "convert_folder",
+    "convert_lists",
+    "emulate",
+    "explain",
+    "extract",
+    "load_plan",
+    "memory",
+    "partition",
+    "plan",
+    "quantize_report",
+    "ranges",
+    "save_plan",
+    "sensitivity",
+    "show",
+    "tune",
+]
+
+__version__: str
+
+def compare_strategies(
+    src: str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model,
+    *,
+    to: FormatLike | None = None,
+    policy: PolicyLike | None = "balanced",
+    strategy: str | None = "mincut",
+    target: TargetLike | None = None,
+    include: Sequence[str] | None = (),
+    exclude: Sequence[str] | None = (),
+    keep_region: Sequence[str] | None = (),
+    fix_region: Mapping[str, str] | None = {},
+    io: IO | None = "keep",
+    out_of_range: str | None = "protect",
+    opset: str | None = "auto",
+    calibrator: str | None = "minmax",
+    quantize_mode: str | None = "smart",
+    fuse: str | None = "standard",
+    correct: str | None = "auto",
+    assume: Mapping[str, str] | None = {},
+    trust_external_paths: bool | None = False,
+    progress: Progress | None = None,
+) -> tuple[StrategyRow, ...]:
+    """Plan a model with every strategy, the cheapest first. Arguments as of `mezzo.plan`.
+
+    Args:
+        to: what to convert to: fp16, bf16 or int8, or int8 beside a float: int8,bf16.
+        policy: how bold to be: a name of 'mezzo policies', or a .toml file.
+        strategy: how to place the casts; see 'mezzo strategies'.
+        target: what must run the result: a name of 'mezzo targets', or a .toml file.
+        include: ask for low precision: a glob on node names, or 'op:Softmax'. Repeatable.
+        exclude: keep in FP32: a glob on node names, or 'op:Softmax'. Repeatable.
+        keep_region: leave a part as it is: a path of scopes or modules such as 'encoder/layer.3';
+            globs work. Repeatable.
+        fix_region: run a part in fp32 or in the low precision, and plan the rest around it.
+            Repeatable.
+        io: types of the model's inputs and outputs: keep them (default), all low, outputs as they
+            come, or one by name. Repeatable.
+        out_of_range: what to do with weights that the low precision cannot hold.
+        opset: whether the opset, ONNX's version, may rise where a newer one allows the low
+            precision.
+        calibrator: how int8 chooses scales from --data: minmax, percentile, entropy, mse, your
+            module:function; none: at run time.
+        quantize_mode: what int8 takes beside products: what stands between them (smart), or all
+            that the target runs (full).
+        fuse: what to fuse: nothing, what int8 gains by in standard ONNX (standard), or the same for
+            floats too (simplify).
+        correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
+            none, or some of leave (small products that err much stay floats), smooth, weights and
+            bias, with commas.
+        assume: what an input holds, in place of what is assumed without data, such as image=0..255;
+            may be repeated.
+        trust_external_paths: open weights outside the model's folder, as links of a Hugging Face
+            cache lead there.
+    """
+
+def convert(
+    src: str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model,
+    dst: str | os.PathLike[str] | None = None,
+    *,
+    to: FormatLike | None = None,
+    policy: PolicyLike | None = "balanced",
+    strategy: str | None = "mincut",
+    target: TargetLike | None = None,
+    include: Sequence[str] | None = (),
+    exclude: Sequence[str] | None = (),
+    keep_region: Sequence[str] | None = (),
+    fix_region: Mapping[str, str] | None = {},
+    io: IO | None = "keep",
+    out_of_range: str | None = "protect",
+    opset: str | None = "auto",
+    calibrator: str | None = "minmax",
+    quantize_mode: str | None = "smart",
+    fuse: str | None = "standard",
+    correct: str | None = "auto",
+    assume: Mapping[str, str] | None = {},
+    trust_external_paths: bool | None = False,
+    provenance: bool | None = True,
+    check: bool | None = True,
+    plan: Plan | str | os.PathLike[str] | None = None,
+    data: Data | None = None,
+    labels: Sequence[str] = (),
+    batch_size: int | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Converted:
+    """Convert an FP32 ONNX model to mixed precision with explicit types; the source is unchanged.
+
+    Args:
+        calibrator: how int8 chooses scales from --data: minmax, percentile, entropy, mse, your
+            module:function; none: at run time.
+        quantize_mode: what int8 takes beside products: what stands between them (smart), or all
+            that the target runs (full).
+        correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
+            none, or some of leave (small products that err much stay floats), smooth, weights and
+            bias, with commas.
+        trust_external_paths: open weights outside the model's folder, as links of a Hugging Face
+            cache lead there.
+        to: "fp16", "bf16" or "int8", or "int8" with one of the floats, as "int8,bf16" or as a
+            tuple; by default the format that is faster on the named target and this machine, else
+            "fp16". Two floats are refused: neither of FP16 and BF16 contains the other.
+        policy: a preset's name ("balanced" unless given), the path of a policy file (.toml), a
+            Policy, or a function of a `mezzo.ir.selectors.Site`, or of one and "fp16" or "bf16". It
+            returns a verdict for each node: "allow", "infer", "clear" or "deny", or one of these
+            with the accumulation and output dtypes, or None for the verdict of "balanced".
+        strategy: how casts are placed, "mincut" unless given.
+        target: the runtime that must load the result: a name, the path of a target file (.toml), or
+            a Target; by default ONNX Runtime for fp16 and int8, the ONNX schema alone for bf16,
+            OpenVINO for int8,bf16, TensorRT for int8,fp16.
+        include, exclude: lists of globs on node names, or "op:" and a glob on operators; exclude
+            wins.
+        keep_region: paths of scopes or modules to leave unchanged, such as "encoder/layer.3"; globs
+            work.
+        fix_region: such paths to "fp16", "bf16" or "fp32": those parts run in that format, the rest
+            is planned around them.
+        io: "keep" (the default), "low", "follow" (outputs have their producer's output type), or a
+            mapping of input and output names to "fp16", "bf16" or "fp32".
+        out_of_range: handling of weights outside the format's range: "protect", the default, keeps
+            their users in FP32, "clamp" stores the largest finite number, "error" refuses.
+        opset: "auto", the default, raises the opset version only if a node needs it to run in the
+            format; "keep" never does.
+        fuse: "standard", the default, simplifies a model before quantization (folds and rewrites it
+            in standard ONNX), and leaves float models unchanged, except that a norm by a root's
+            reciprocal becomes a division if the target's runtime fuses only that form; "simplify"
+            also simplifies float models; "none" changes nothing.
+        assume: input names to ranges of their values, such as "0..255", instead of the default
+            assumption.
+        plan: a plan to replay instead of deciding; it must be of this model, and other options must
+            be those it was made with.
+        data: an .npz file, a folder of them, or dicts of arrays by input name: nodes that overflow
+            on it stay FP32, nodes that were only suspected and fit run in low precision, and the
+            result is checked on it in true precision; `labels` names arrays that are no inputs,
+            `batch_size` splits along the first axis. "random" draws inputs that fit the model: they
+            add protection, and clear no suspicion.
+        resume: with `data`, a file with the state of searches for nodes that return to FP32, so
+            that an interrupted conversion continues; ranges and calibration are in FILE.ranges.npz
+            and FILE.calibration.npz. Checks of a result begin anew.
+        check: whether the result is run on the target's runtime, if that is installed: its outputs,
+            its INT8 kernels, its speed. Nodes that the runtime runs otherwise than planned return
+            to floats.
+        provenance: whether the result's metadata records mezzo's version, the options and the plan.
+            Such a model keeps its FP32 nodes when it is converted again, unless another format,
+            policy, strategy or target is requested.
+        progress: called with (stage, done, total).
+
+    Raises:
+        InputError: an option, a pattern, the plan or the file is at fault.
+        ModelError: the model is not valid ONNX.
+        ContractError: the result would break a promise, or `out_of_range="error"` refuses.
+    """
+
+def convert_folder(
+    src: str | os.PathLike[str],
+    dst: str | os.PathLike[str] | None = None,
+    *,
+    to: FormatLike | None = None,
+    policy: PolicyLike | None = "balanced",
+    strategy: str | None = "mincut",
+    target: TargetLike | None = None,
+    include: Sequence[str] | None = (),
+    exclude: Sequence[str] | None = (),
+    keep_region: Sequence[str] | None = (),
+    fix_region: Mapping[str, str] | None = {},
+    io: IO | None = "keep",
+    out_of_range: str | None = "protect",
+    opset: str | None = "auto",
+    calibrator: str | None = "minmax",
+    quantize_mode: str | None = "smart",
+    fuse: str | None = "standard",
+    correct: str | None = "auto",
+    assume: Mapping[str, str] | None = {},
+    trust_external_paths: bool | None = False,
+    provenance: bool | None = True,
+    check: bool | None = True,
+    layout: str | None = None,
+    data: FolderData | None = None,
+    labels: Sequence[str] = (),
+    batch_size: int | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> ConvertedFolder:
+    """Convert every FP32 model of a folder, such as a Hugging Face export; copy other files.
+
+    Models that are low or quantized already are copied. All files appear at the end, or none. Ports
+    that pass tensors from one model to another, or back to the same one, share one type: FP32 if
+    one of them cannot be low.
+
+    Args:
+        to: what to convert to: fp16, bf16 or int8, or int8 beside a float: int8,bf16.
+        policy: how bold to be: a name of 'mezzo policies', or a .toml file.
+        strategy: how to place the casts; see 'mezzo strategies'.
+        target: what must run the result: a name of 'mezzo targets', or a .toml file.
+        out_of_range: what to do with weights that the low precision cannot hold.
+        opset: whether the opset, ONNX's version, may rise where a newer one allows the low
+            precision.
+        calibrator: how int8 chooses scales from --data: minmax, percentile, entropy, mse, your
+            module:function; none: at run time.
+        quantize_mode: what int8 takes beside products: what stands between them (smart), or all
+            that the target runs (full).
+        fuse: what to fuse: nothing, what int8 gains by in standard ONNX (standard), or the same for
+            floats too (simplify).
+        correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
+            none, or some of leave (small products that err much stay floats), smooth, weights and
+            bias, with commas.
+        trust_external_paths: open weights outside the model's folder, as links of a Hugging Face
+            cache lead there.
+        check: leave out the run of the result on the target's runtime, where that is installed.
+        dst: the destination folder; by default the same folder.
+        layout: "beside" the originals, as "model_fp16.onnx"; or "instead" of them, as "model.onnx".
+            The default is "beside", but "instead" in a folder with a genai_config.json, which names
+            its models; there `io` is "follow" by default.
+        include, exclude, keep_region, fix_region, io, assume: as for `mezzo.convert`; each has to
+            match in some model.
+        data: a folder of data named like the models: "encoder_model.npz", or a folder
+            "encoder_model" of .npz files, for "encoder_model.onnx"; or a mapping from models to
+            what `mezzo.convert` takes. It is also the calibration data of models to be quantized.
+        overwrite: replace existing files.
+        provenance: as of `mezzo.convert`.
+        progress: called with (stage, done, total); the stage names the file.
+
+    Raises:
+        InputError: an option, the folder or a file in it is at fault; the message names the file.
+        ModelError: a model is not valid ONNX.
+        ContractError: a result would break a promise.
+    """
+
+def plan(
+    src: str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model,
+    *,
+    to: FormatLike | None = None,
+    policy: PolicyLike | None = "balanced",
+    strategy: str | None = "mincut",
+    target: TargetLike | None = None,
+    include: Sequence[str] | None = (),
+    exclude: Sequence[str] | None = (),
+    keep_region: Sequence[str] | None = (),
+    fix_region: Mapping[str, str] | None = {},
+    io: IO | None = "keep",
+    out_of_range: str | None = "protect",
+    opset: str | None = "auto",
+    calibrator: str | None = "minmax",
+    quantize_mode: str | None = "smart",
+    fuse: str | None = "standard",
+    correct: str | None = "auto",
+    assume: Mapping[str, str] | None = {},
+    trust_external_paths: bool | None = False,
+    progress: Progress | None = None,
+) -> Plan:
+    """Decide every node's precision without converting. Options and errors are those of
+    `convert`.
+
+    Args:
+        to: what to convert to: fp16, bf16 or int8, or int8 beside a float: int8,bf16.
+        policy: how bold to be: a name of 'mezzo policies', or a .toml file.
+        strategy: how to place the casts; see 'mezzo strategies'.
+        target: what must run the result: a name of 'mezzo targets', or a .toml file.
+        include: ask for low precision: a glob on node names, or 'op:Softmax'. Repeatable.
+        exclude: keep in FP32: a glob on node names, or 'op:Softmax'. Repeatable.
+        keep_region: leave a part as it is: a path of scopes or modules such as 'encoder/layer.3';
+            globs work. Repeatable.
+        fix_region: run a part in fp32 or in the low precision, and plan the rest around it.
+            Repeatable.
+        io: types of the model's inputs and outputs: keep them (default), all low, outputs as they
+            come, or one by name. Repeatable.
+        out_of_range: what to do with weights that the low precision cannot hold.
+        opset: whether the opset, ONNX's version, may rise where a newer one allows the low
+            precision.
+        calibrator: how int8 chooses scales from --data: minmax, percentile, entropy, mse, your
+            module:function; none: at run time.
+        quantize_mode: what int8 takes beside products: what stands between them (smart), or all
+            that the target runs (full).
+        fuse: what to fuse: nothing, what int8 gains by in standard ONNX (standard), or the same for
+            floats too (simplify).
+        correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
+            none, or some of leave (small products that err much stay floats), smooth, weights and
+            bias, with commas.
+        assume: what an input holds, in place of what is assumed without data, such as image=0..255;
+            may be repeated.
+        trust_external_paths: open weights outside the model's folder, as links of a Hugging Face
+            cache lead there.
+    """
+
+def quantize_report(
+    src: str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model,
+    data: Data,
+    *,
+    to: FormatLike | None = None,
+    policy: PolicyLike | None = "balanced",
+    strategy: str | None = "mincut",
+    target: TargetLike | None = None,
+    include: Sequence[str] | None = (),
+    exclude: Sequence[str] | None = (),
+    keep_region: Sequence[str] | None = (),
+    fix_region: Mapping[str, str] | None = {},
+    io: IO | None = "keep",
+    out_of_range: str | None = "protect",
+    opset: str | None = "auto",
+    calibrator: str | None = "minmax",
+    quantize_mode: str | None = "smart",
+    fuse: str | None = "standard",
+    correct: str | None = "auto",
+    assume: Mapping[str, str] | None = {},
+    trust_external_paths: bool | None = False,
+    held_out: Data | None = None,
+    labels: Sequence[str] = (),
+    metric: str | Metric | None = None,
+    calibrators: str | Sequence[str] = (),
+    batch_size: int | None = None,
+    time_limit_s: float | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> Calibrations:
+    """Quantize a model with each calibrator in turn, and evaluate the outputs.
+
+    Values are collected once, and each row is the result of `mezzo.convert` with that calibrator.
+    No file is written.
+
+    Args:
+        policy: how bold to be: a name of 'mezzo policies', or a .toml file.
+        strategy: how to place the casts; see 'mezzo strategies'.
+        target: what must run the result: a name of 'mezzo targets', or a .toml file.
+        include: ask for low precision: a glob on node names, or 'op:Softmax'. Repeatable.
+        exclude: keep in FP32: a glob on node names, or 'op:Softmax'. Repeatable.
+        keep_region: leave a part as it is: a path of scopes or modules such as 'encoder/layer.3';
+            globs work. Repeatable.
+        fix_region: run a part in fp32 or in the low precision, and plan the rest around it.
+            Repeatable.
+        io: types of the model's inputs and outputs: keep them (default), all low, outputs as they
+            come, or one by name. Repeatable.
+        out_of_range: what to do with weights that the low precision cannot hold.
+        opset: whether the opset, ONNX's version, may rise where a newer one allows the low
+            precision.
+        calibrator: how int8 chooses scales from --data: minmax, percentile, entropy, mse, your
+            module:function; none: at run time.
+        quantize_mode: what int8 takes beside products: what stands between them (smart), or all
+            that the target runs (full).
+        fuse: what to fuse: nothing, what int8 gains by in standard ONNX (standard), or the same for
+            floats too (simplify).
+        correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
+            none, or some of leave (small products that err much stay floats), smooth, weights and
+            bias, with commas.
+        assume: what an input holds, in place of what is assumed without data, such as image=0..255;
+            may be repeated.
+        trust_external_paths: open weights outside the model's folder, as links of a Hugging Face
+            cache lead there.
+        data: calibration data, as of `mezzo.convert`; without `held_out`, a quarter of it is held
+            out for evaluation.
+        held_out: evaluation data that no scale is derived from.
+        labels: arrays of the evaluation data that are no inputs. One with an integer per sample
+            gives top-1 and, of more than five classes, top-5.
+        metric: instead of them a function of (outputs, labels), or its "module:function", as of
+            `mezzo.compare`.
+        time_limit_s: end with the batch that runs then: scales are derived from the batches until
+            then, and calibrators after the first that are not evaluated by then are left out. Notes
+            say so.
+        resume: a file with the collected state, continued if it exists; ranges are in
+            FILE.ranges.npz.
+        calibrators: names, such as "minmax,percentile=99.9"; all unless given.
+        to: "int8", the default, or two formats such as "int8,bf16".
+
+    Raises:
+        InputError: an option, a calibrator or the data is at fault.
+        ModelError: the model is not valid ONNX.
+        ContractError: the model does not run.
+    """
+
+def sensitivity(
+    src: str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model,
+    data: Data,
+    *,
+    to: FormatLike | None = None,
+    policy: PolicyLike | None = "aggressive",
+    strategy: str | None = "mincut",
+    target: TargetLike | None = None,
+    include: Sequence[str] | None = (),
+    exclude: Sequence[str] | None = (),
+    keep_region: Sequence[str] | None = (),
+    fix_region: Mapping[str, str] | None = {},
+    io: IO | None = "keep",
+    out_of_range: str | None = "protect",
+    opset: str | None = "auto",
+    calibrator: str | None = "minmax",
+    quantize_mode: str | None = "smart",
+    fuse: str | None = "standard",
+    correct: str | None = "auto",
+    assume: Mapping[str, str] | None = {},
+    trust_external_paths: bool | None = False,
+    batch_size: int | None = None,
+    labels: Sequence[str] = (),
+    max_runs: int = 48,
+    accumulate: str | None = None,
+    tile: int | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> Sensitivity:
+    """Measure the output error of each unit when it alone runs in low precision, the largest first.
+
+    A unit is an operator, or several that share a precision: a decomposed norm, the nodes of a
+    sequence. Units at the same position of repeated blocks run together. A unit that was not run
+    alone has a share of its group's error, with an interval. `unknown` names what the data cannot
+    show.
+
+    The first samples of the data are used.
+
+    Args:
+        to: what to convert to: fp16, bf16 or int8, or int8 beside a float: int8,bf16.
+        strategy: how to place the casts; see 'mezzo strategies'.
+        target: what must run the result: a name of 'mezzo targets', or a .toml file.
+        include: ask for low precision: a glob on node names, or 'op:Softmax'. Repeatable.
+        exclude: keep in FP32: a glob on node names, or 'op:Softmax'. Repeatable.
+        keep_region: leave a part as it is: a path of scopes or modules such as 'encoder/layer.3';
+            globs work. Repeatable.
+        fix_region: run a part in fp32 or in the low precision, and plan the rest around it.
+            Repeatable.
+        io: types of the model's inputs and outputs: keep them (default), all low, outputs as they
+            come, or one by name. Repeatable.
+        out_of_range: what to do with weights that the low precision cannot hold.
+        opset: whether the opset, ONNX's version, may rise where a newer one allows the low
+            precision.
+        calibrator: how int8 chooses scales from --data: minmax, percentile, entropy, mse, your
+            module:function; none: at run time.
+        quantize_mode: what int8 takes beside products: what stands between them (smart), or all
+            that the target runs (full).
+        fuse: what to fuse: nothing, what int8 gains by in standard ONNX (standard), or the same for
+            floats too (simplify).
+        correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
+            none, or some of leave (small products that err much stay floats), smooth, weights and
+            bias, with commas.
+        assume: what an input holds, in place of what is assumed without data, such as image=0..255;
+            may be repeated.
+        trust_external_paths: open weights outside the model's folder, as links of a Hugging Face
+            cache lead there.
+        policy: which nodes may run in low precision, as of `mezzo.convert`.
+        resume: a file with the finished runs, continued if it exists; FILE.calibration.npz has the
+            calibration's state.
+
+    Raises:
+        InputError: an option, the data or the file to resume from is at fault.
+        ModelError: the model is not valid ONNX.
+    """
+
+def tune(
+    src: str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model,
+    dst: str | os.PathLike[str] | None = None,
+    *,
+    to: FormatLike | None = None,
+    policy: PolicyLike | None = "aggressive",
+    strategy: str | None = "mincut",
+    target: TargetLike | None = None,
+    include: Sequence[str] | None = (),
+    exclude: Sequence[str] | None = (),
+    keep_region: Sequence[str] | None = (),
+    fix_region: Mapping[str, str] | None = {},
+    io: IO | None = "keep",
+    out_of_range: str | None = "protect",
+    opset: str | None = "auto",
+    calibrator: str | None = "minmax",
+    quantize_mode: str | None = "smart",
+    fuse: str | None = "standard",
+    correct: str | None = "auto",
+    assume: Mapping[str, str] | None = {},
+    trust_external_paths: bool | None = False,
+    provenance: bool | None = True,
+    check: bool | None = True,
+    data: Data,
+    max_error: float | None = None,
+    metric: str | Metric | None = None,
+    max_drop: str | float | None = None,
+    held_out: Data | None = None,
+    labels: Sequence[str] = (),
+    batch_size: int | None = None,
+    measure: bool = False,
+    accumulate: str | None = None,
+    tile: int | None = None,
+    time_limit_s: float | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Converted:
+    """Find the cheapest plan whose output error stays within a budget, and convert with it.
+
+    The error is the largest relative L2 over the outputs, ||y - ref|| / ||ref|| over all data, in
+    true precision. There is always a result: in the worst case the model itself, with the reason
+    why the search stopped. Its account, `measured`, holds the frontier, the cost of each unit, and
+    the error on held-out data. What the data cannot show, as it holds NaN or nothing changes, is in
+    `measured.search.unknown`; then the budget is unconfirmed, and nodes that only reach outputs
+    without information stay FP32.
+
+    Args:
+        to: what to convert to: fp16, bf16 or int8, or int8 beside a float: int8,bf16.
+        strategy: how to place the casts; see 'mezzo strategies'.
+        target: what must run the result: a name of 'mezzo targets', or a .toml file.
+        include: ask for low precision: a glob on node names, or 'op:Softmax'. Repeatable.
+        exclude: keep in FP32: a glob on node names, or 'op:Softmax'. Repeatable.
+        keep_region: leave a part as it is: a path of scopes or modules such as 'encoder/layer.3';
+            globs work. Repeatable.
+        fix_region: run a part in fp32 or in the low precision, and plan the rest around it.
+            Repeatable.
+        io: types of the model's inputs and outputs: keep them (default), all low, outputs as they
+            come, or one by name. Repeatable.
+        out_of_range: what to do with weights that the low precision cannot hold.
+        opset: whether the opset, ONNX's version, may rise where a newer one allows the low
+            precision.
+        calibrator: how int8 chooses scales from --data: minmax, percentile, entropy, mse, your
+            module:function; none: at run time.
+        quantize_mode: what int8 takes beside products: what stands between them (smart), or all
+            that the target runs (full).
+        fuse: what to fuse: nothing, what int8 gains by in standard ONNX (standard), or the same for
+            floats too (simplify).
+        correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
+            none, or some of leave (small products that err much stay floats), smooth, weights and
+            bias, with commas.
+        assume: what an input holds, in place of what is assumed without data, such as image=0..255;
+            may be repeated.
+        trust_external_paths: open weights outside the model's folder, as links of a Hugging Face
+            cache lead there.
+        provenance: leave out of the metadata what made the model: version, options, plan.
+        check: leave out the run of the result on the target's runtime, where that is installed.
+        data: data for the search, as of `mezzo.compare`; without `held_out`, a quarter of it is
+            held out.
+        max_error: the budget.
+        metric, max_drop: instead of it, a metric ("module:function" or a callable; larger is
+            better) and its largest decrease: 0.005, or "0.5%" of the reference's.
+        measure: use times measured on the target instead of its table, and at the end time the
+            result with the model in FP32 and the result of `mezzo.convert` alone; a result no
+            faster than FP32 is FP32.
+        accumulate, tile: the target's accumulators are rounded to "fp16" or "bf16" after every
+            `tile` products; FP32 unless given.
+        time_limit_s: end the search after the current batch, with the best plan found by then,
+            which is checked after it. INT8 calibration ends so too, and a note tells the share of
+            data that it used.
+        resume: a file with the finished runs, so that an interrupted search continues; ranges and
+            calibration are in FILE.ranges.npz and FILE.calibration.npz.
+        policy: which nodes may run in low precision, as of `mezzo.convert`.
+
+    Raises:
+        InputError: an option or the data is at fault.
+        ModelError: the model is not valid ONNX.
+        ContractError: the result would break a promise.
+    """
