@@ -191,8 +191,8 @@ def test_hostile_names_are_shown_escaped() -> None:
 
 def test_python_shows_three_lines_and_notebooks_a_table() -> None:
     assert repr(replace(SIDE_BY_SIDE, files=SIDE_BY_SIDE.files[:2])) == (
-        "Timings of 2 files on openvino-cpu, openvino 2026.4.1\n  resnet.onnx 12.00 ms, the reference\n"
-        "  resnet.int8.onnx 4.300 ms, 2.79x (2.71 .. 2.85) faster"
+        "Timings of 2 files on openvino-cpu, openvino 2026.4.1\n  first  resnet.onnx 12.00 ms, the reference\n"
+        "  others resnet.int8.onnx 4.300 ms, 2.79x (2.71 .. 2.85) faster"
     )
     assert len(repr(SIDE_BY_SIDE).splitlines()) == 3 and "and 2 more" in repr(SIDE_BY_SIDE)
     page = SIDE_BY_SIDE._repr_html_()

@@ -113,9 +113,9 @@ def test_what_people_see(monkeypatch: Any) -> None:
     found = mezzo.torch.compare_gradients(model, model, [torch.full((1, 2), 2.0**-30)], loss=lambda made: made.sum())
     assert repr(found).splitlines() == [
         "GradientErrors: all together 0 from FP64; 0 is FP32's own, worst 0.weight 0",
-        "  scale the loss by 2^10 (torch.amp.GradScaler); 2^7 to 2^14 keep all but 0.1 % of each, with room for "
+        "  advice scale the loss by 2^10 (torch.amp.GradScaler); 2^7 to 2^14 keep all but 0.1 % of each, with room for "
         "twice the largest",
-        "  print it for a table",
+        "  next   print(errors)  # as a table",
     ]
     assert [line.split() for line in str(found).splitlines() if line.startswith(("  0.", "  1.", "0.", "1."))] == [
         ["0.weight", "0", "0", "0", "4.7e-10", "100", "%"],

@@ -111,7 +111,7 @@ def test_a_page_replaces_a_page_and_nothing_else(tmp_path: Path) -> None:
     other.write_text("<h1>mine</h1>")
     with pytest.raises(InputError) as caught:
         mezzo.torch.report(compiled, other)
-    assert str(caught.value) == f"'{other}' is there and is no report of mezzo's; give another path"
+    assert str(caught.value) == f"report '{other}' exists and is no report of mezzo's; give another name or remove it"
     assert other.read_text() == "<h1>mine</h1>"
     with pytest.raises(InputError, match=r"cannot write report .*: .* is not a folder"):
         mezzo.torch.report(compiled, tmp_path / "none" / "net.html")

@@ -1,4 +1,4 @@
-"""Results in a shell are three lines; in a notebook a fragment that stands alone, with every name escaped."""
+"""Results in a shell are up to five lines; in a notebook a fragment that stands alone, with every name escaped."""
 
 import re
 import subprocess
@@ -55,9 +55,9 @@ NAMES = ("Converted", "Converted on data", "Plan", "Comparison", "Ranges", "Sens
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_repr_is_three_lines(results: dict[str, object], name: str) -> None:
+def test_repr_is_at_most_five_lines(results: dict[str, object], name: str) -> None:
     lines = repr(results[name]).splitlines()
-    assert len(lines) == 3 and all(line.strip() for line in lines)
+    assert 2 <= len(lines) <= 5 and all(line.strip() for line in lines)
     assert "\x1b" not in repr(results[name])
 
 

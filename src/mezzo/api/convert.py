@@ -24,7 +24,6 @@ from mezzo.conversion.results import (
     aimed,
     finish,
     open_source,
-    save,
 )
 from mezzo.formats.dtypes import LOW_DTYPES
 from mezzo.formats.format_words import AUTO

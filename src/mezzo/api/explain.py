@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from mezzo.common.errors import InputError
 from mezzo.common.message_style import listing
 from mezzo.common.name_matching import fold, nearest
-from mezzo.contracts.plans import Plan, PlannedNode
+from mezzo.contracts.options.keywords import spell_keyword
+from mezzo.contracts.plans import Explanation, Plan, PlannedNode
 from mezzo.ir.selectors import is_in_region
+from mezzo.report.text.chain import suggest_change
 
 _OPERATOR = "op:"
 _GLOB = "*?["
 _SHOWN = 3
+_ASKED_RULES = frozenset({"exclude", "keep-region", "fix-region"})
 
 
 class NameKind(enum.Enum):
@@ -86,6 +89,28 @@ def explain(of: Plan, node: str) -> tuple[PlannedNode, ...]:
             f"{node!r} is {len(lookup.nodes)} nodes, {', '.join(names)}{more}; ask for one of them"
         )
     return chain_of(of, lookup.nodes[0])
+
+
+def explain_word(of: Plan, word: str) -> Explanation:
+    """The nodes of a plan that a word refers to, with their chains of causes and, for a single
+    node, what would change its precision. Raises InputError: nothing matches.
+    """
+    lookup = find_meant(of, word)
+    chains = tuple(chain_of(of, node) for node in lookup.nodes)
+    changes = tuple(_find_changes(chains[0], of)) if len(chains) == 1 else ()
+    return Explanation(plan=of, word=word, known=lookup.known.value, chains=chains, changes=changes)
+
+
+def _find_changes(chain: tuple[PlannedNode, ...], of: Plan) -> Iterator[tuple[str, str]]:
+    """Keywords that change both ends of a chain: the root and the node asked for."""
+    for node in dict.fromkeys((chain[-1], chain[0])):
+        keyword = node.rule.replace("-", "_")
+        change = suggest_change(node, of.lows)
+        if node.rule in _ASKED_RULES:
+            yield f"without that {keyword}", f"lets the policy decide about {node.name!r}"
+        elif change is not None:
+            (flag, value), effect = change
+            yield spell_keyword(flag, value), effect
 
 
 def chain_of(of: Plan, node: PlannedNode) -> tuple[PlannedNode, ...]:

@@ -2,18 +2,20 @@
 saved, diffed, edited, replayed.
 """
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Generic, NamedTuple, TypeVar
 
+from mezzo.common.late_binding import function_above
 from mezzo.contracts.corrections import Correction
 from mezzo.contracts.quantized_level import DynamicProduct
 from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import DType
 from mezzo.formats.precision_line import Precision, PrecisionLine
 from mezzo.formats.quantization import Quantization
-from mezzo.ir.display import Displayed
+from mezzo.ir.display import Displayed, Tabled
 from mezzo.ir.nodes import Use
 from mezzo.tables.policy import Category
 from mezzo.tables.target import Gain
@@ -234,6 +236,45 @@ class Plan(Displayed):
         fixed = tuple(nodes)
         return replace(self, make_nodes=lambda: fixed)
 
+    def explain(self, word: str) -> "Explanation":
+        """Explain the precision of nodes, as `mezzo explain` does; prints as a text.
+
+        `word`: the name of a node or a value, an operator such as "Softmax", a path of scopes or
+        modules, or a glob. Raises InputError: nothing matches.
+        """
+        explanation: Explanation = function_above("api.explain", "explain_word")(self, word)
+        return explanation
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan as a JSON file, for `mezzo.convert(plan=...)`. Raises InputError: the file
+        cannot be written.
+        """
+        function_above("io.planfile", "save_plan")(self, path)
+
     @cached_property
     def by_name(self) -> dict[str, PlannedNode]:
         return {node.name: node for node in self.nodes}
+
+
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class Explanation(Tabled):
+    """The nodes of a plan that a word refers to, each with the chain of causes of its precision.
+
+    `known`: the kind of name that the word is. `chains`: each node, the node that caused its
+    precision, and so on. `changes`: keywords of `mezzo.convert` that change the precision of a
+    single node, each with its effect.
+    """
+
+    plan: Plan
+    word: str
+    known: str
+    chains: tuple[tuple[PlannedNode, ...], ...]
+    changes: tuple[tuple[str, str], ...]
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    @property
+    def nodes(self) -> tuple[PlannedNode, ...]:
+        """The nodes themselves."""
+        return tuple(chain[0] for chain in self.chains)

@@ -1,20 +1,21 @@
 """Conversion results, how they are written, and how sources and plan options are opened."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mezzo.common.errors import InputError
+from mezzo.common.late_binding import function_above
 from mezzo.common.message_style import option
 from mezzo.common.name_matching import join_with_or
 from mezzo.contracts.frontend import Frontend, Model, Progress, Store
 from mezzo.contracts.options.keyword_types import PlanOptions
 from mezzo.contracts.options.keywords import planning_request_of
 from mezzo.contracts.options.request import Request
-from mezzo.contracts.plans import AddCast, Plan, PlannedNode
+from mezzo.contracts.plans import AddCast, Explanation, Plan, PlannedNode
 from mezzo.contracts.reading import Artifact
 from mezzo.formats.format_words import AUTO, read_formats, spell_formats
 from mezzo.planner.options import Options, read_options
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     import onnx_ir
 
     from mezzo.conversion.decided import Decided
-    from mezzo.numerics.measures import Measured
+    from mezzo.numerics.data.datasets import Data
+    from mezzo.numerics.measures import Comparison, Measured
     from mezzo.report.views.outline import Outline
     from mezzo.report.views.picture import Picture
 
@@ -35,29 +37,75 @@ _NO_GRAPH = "a model of a folder keeps no graph; convert it alone for its pictur
 
 @dataclass(kw_only=True, repr=False)
 class Converted:
-    """The result of a conversion.
+    """The result of a conversion or a search.
 
     `model` is the converted model, read back from `path` if a file was written. `measured` is the
-    evaluation on data, if data was given.
+    evaluation on data, if data was given. `source` is the name of the source model.
     """
 
     plan: Plan
     summary: Summary
     path: Path | None = None
     measured: "Measured | None" = None
+    source: str = "the model"
     _model: Artifact | None = field(default=None, repr=False)
     _decided: "Decided | None" = field(default=None, repr=False, compare=False)
+    _opened: Model | None = field(default=None, repr=False, compare=False)
+    _result: Artifact | None = field(default=None, repr=False, compare=False)
     _load: Callable[[Path], Artifact] | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
         from mezzo.conversion.display import spell_result
 
-        return spell_result(self, self.path)
+        return spell_result(self)
 
     def _repr_html_(self) -> str:
         from mezzo.conversion.display import draw_result
 
-        return draw_result(self, self.path, None if self._decided is None else self.picture)
+        return draw_result(self, None if self._decided is None else self.picture)
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write the converted model to a file, and return its path.
+
+        `overwrite` lets it replace the source model. Raises InputError: the path cannot be written,
+        such models have no file format, or the source's file has changed since the conversion.
+        """
+        store_of(self._opened_model).write(self._result, path, overwrite=overwrite)
+        return Path(path)
+
+    def report(self, path: str | os.PathLike[str]) -> Path:
+        """Write a self-contained HTML page about the result, and return its path.
+
+        Raises InputError: the path cannot be written, or is a file that is no such page.
+        """
+        from mezzo.conversion.display import write_page
+
+        write_page(self, self.outline(), path)
+        return Path(path)
+
+    def explain(self, word: str) -> Explanation:
+        """Explain the precision of nodes, as `mezzo explain` does: see `Plan.explain`."""
+        return self.plan.explain(word)
+
+    def compare(
+        self, data: "Data", *, max_error: float | None = None, labels: Sequence[str] = ()
+    ) -> "Comparison":
+        """Compare the outputs of the result with those of the source model, as `mezzo.compare`
+        does, which documents the arguments and has more of them.
+
+        Raises InputError: the result replaced its source, or as of `mezzo.compare`.
+        """
+        source = self._opened_model.given
+        if source.path is not None and self.path is not None and source.path.samefile(self.path):
+            raise InputError(
+                f"{str(self.path)!r} replaced its source model, so nothing is left to compare it"
+                " with; convert to another file"
+            )
+        reference = source.path or source.materialize(source.original)
+        comparison: Comparison = function_above("api.compare", "compare")(
+            reference, self.path or self.model, data, max_error=max_error, labels=labels
+        )
+        return comparison
 
     @cached_property
     def picture(self) -> "Picture":
@@ -68,8 +116,9 @@ class Converted:
         return draw(self._decided.problem, self._decided.levels, self.plan)
 
     def without_graph(self) -> "Converted":
-        """A copy without the decided graph, which takes most of the memory; it has no picture."""
-        return replace(self, plan=self.plan.detached(), _decided=None)
+        """A copy without the opened model and the decided graph, which take most of the memory."""
+        plan = self.plan.detached()
+        return replace(self, plan=plan, _decided=None, _opened=None, _result=None)
 
     def outline(self) -> "Outline":
         """The planned graph with the plan, in the form that an HTML report draws."""
@@ -89,6 +138,12 @@ class Converted:
         model: onnx.ModelProto = self._model
         return model
 
+    @property
+    def _opened_model(self) -> Model:
+        """The model that was converted, after fusion; `given` is the source."""
+        assert self._opened is not None, "a result comes from an opened model"
+        return self._opened
+
 
 def finish(
     model: Model,
@@ -106,10 +161,9 @@ def finish(
     path = None if dst is None else Path(dst)
     if decided.spell_record is not None:
         model.note_record(result, decided.spell_record())
-    filled, load = None, None
+    filled = None
     if path is not None:
-        store = store_of(model)
-        size, load = store.write(result, path, overwrite=overwrite), store.load
+        size = store_of(model).write(result, path, overwrite=overwrite)
     else:
         filled = model.materialize(result)
         size = model.size_of(filled)
@@ -118,9 +172,12 @@ def finish(
         summary=_summary(model, decided, size),
         path=path,
         measured=measured,
+        source=model.name if model.given.path is None else os.fspath(model.given.path),
         _model=filled,
         _decided=decided,
-        _load=load,
+        _opened=model,
+        _result=result,
+        _load=None if path is None else store_of(model).load,
     )
 
 

@@ -20,7 +20,7 @@ class _Teller(Protocol):
 
 
 class Displayed:
-    """A record with a three-line `repr`, and an HTML table with a chart in notebooks."""
+    """A record with a `repr` of up to five lines, and an HTML table with a chart in notebooks."""
 
     __slots__ = ()
 

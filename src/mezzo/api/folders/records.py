@@ -10,10 +10,12 @@ from mezzo.api.folders.ties import TypedTie
 from mezzo.conversion.results import Converted
 from mezzo.conversion.summaries import summarise_folder
 from mezzo.numerics.measures import Ruling
-from mezzo.report.notebook.fragments import fragment
-from mezzo.report.notebook.notebook import lines_of
+from mezzo.report.notebook.fragments import Card, draw_card, spell_card
 from mezzo.report.records.documents import Document
+from mezzo.report.records.groups import count_precisions
 from mezzo.report.records.headline import Headline
+
+_MOST_ROWS = 20  # of a table in a notebook
 
 
 class FailedFile(NamedTuple):
@@ -69,14 +71,22 @@ class ConvertedFolder:
     notes: tuple[str, ...]
 
     def __repr__(self) -> str:
-        return "\n  ".join(lines_of("ConvertedFolder", self._headline()))
+        return spell_card(self._card())
 
     def _repr_html_(self) -> str:
-        headline = self._headline()
-        return fragment([headline.title], ("", ""), headline.rows())
+        return draw_card(self._card())
 
-    def _headline(self) -> Headline:
-        return summarise_folder(os.fspath(self.source), os.fspath(self.path), self)
+    def _card(self) -> Card:
+        headline = summarise_folder(os.fspath(self.source), os.fspath(self.path), self)
+        shown = self.files[:_MOST_ROWS]
+        return Card(
+            title=f"ConvertedFolder: {headline.title}",
+            sentences=headline.rows(),
+            titles=("model", "result", "nodes by precision"),
+            rows=[(file.source, file.result) for file in shown],
+            stacks=[count_precisions(file.converted.plan) for file in shown],
+            standing=headline.standing,
+        )
 
 
 def list_failures(failed: Iterable[FailedFile]) -> str:

@@ -100,7 +100,7 @@ def _print_chain(
     from mezzo.api.partition import find_unit
     from mezzo.cli.hints.next_commands import advise_on_plan, steps_after_explanation
     from mezzo.report.records.account import describe_chain
-    from mezzo.report.text.chain import report_chain
+    from mezzo.report.text.chain import CHANGES, report_chain
     from mezzo.report.text.conversion import report_aside, report_next_steps
     from mezzo.report.text.meant import report_origin
     from mezzo.report.text.measured.comparison import report_notes
@@ -115,10 +115,9 @@ def _print_chain(
         parts = report_origin(match.word, match.known.value, chain[0])
         parts += report_chain(chain, plan.lows, unit, target, precisions)
         parts += report_notes(plan.origin)
-        changes = "what would change it"
         if is_saved:
-            return parts + report_aside(advise_on_plan(model, chain[0]), changes)
+            return parts + report_aside(advise_on_plan(model, chain[0]), CHANGES)
         steps = steps_after_explanation(model, chain, plan.lows, options)
-        return parts + (report_next_steps(steps, changes) if steps else [])
+        return parts + (report_next_steps(steps, CHANGES) if steps else [])
 
     print_result(lambda: describe_chain(os.fspath(model), chain, unit), report, as_json=as_json)

@@ -9,8 +9,7 @@ import typer
 
 from mezzo.cli.console import print_text
 from mezzo.cli.options.options import COMMON_PANEL
-from mezzo.common.errors import InputError
-from mezzo.common.safe_paths import check_destinations, open_regular, write_file
+from mezzo.common.safe_paths import check_destinations, write_file
 from mezzo.common.sizes import format_size
 
 if TYPE_CHECKING:
@@ -48,22 +47,9 @@ def check_report(
     check_destinations(outputs, models)
     if report is None:
         return
-    from mezzo.report.html.page import MARK
+    from mezzo.report.html.page import check_page_path
 
-    if report.exists():
-        try:
-            handle, _ = open_regular(report)
-        except OSError as error:
-            raise InputError(
-                f"cannot read the report {os.fspath(report)!r}: {error.strerror}"
-            ) from error
-        with handle:
-            begin = handle.read(len(MARK))
-        if begin and begin != MARK.encode():
-            raise InputError(
-                f"--report {os.fspath(report)!r} exists and is no report of mezzo's; give another"
-                " name or remove it"
-            )
+    check_page_path(report)
 
 
 def draw_report(

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from mezzo.common.name_matching import ask_for, matching_names, nearest
 from mezzo.contracts.options.keyword_types import PlanOptions
-from mezzo.contracts.options.option import about
+from mezzo.contracts.options.option import Form, about, spell_option
 from mezzo.contracts.options.request import Request
 
 _Verb = TypeVar("_Verb", bound=Callable[..., object])
@@ -42,6 +42,21 @@ def named_settings(given: Mapping[str, object]) -> dict[str, Any]:
         for option in fields(Request)
         if option.name in named and about(option).is_setting
     }
+
+
+def spell_keyword(flag: str, value: str) -> str:
+    """An option as it is written on the command line, as a Python keyword: "--include", "/mm" is
+    "include=['/mm']".
+    """
+    option = next(o for o in fields(Request) if spell_option(o.name, about(o).form) == flag)
+    match about(option).form:
+        case Form.PATTERNS | Form.PATHS:
+            return f"{option.name}={[value]!r}"
+        case Form.PATH_DTYPES | Form.PORT_DTYPES if "=" in value:
+            name, _, dtype = value.rpartition("=")
+            return f"{option.name}={ {name: dtype}!r}"
+        case _:
+            return f"{option.name}={value!r}"
 
 
 def request_of(given: Mapping[str, object]) -> Request:

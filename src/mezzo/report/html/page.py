@@ -10,13 +10,17 @@ import gzip
 import hashlib
 import html
 import json
+import os
 import re
 from collections.abc import Mapping
 from importlib.resources import files
 
+from mezzo.common.errors import InputError
+from mezzo.common.message_style import option
+from mezzo.common.safe_paths import check_destination, open_regular
 from mezzo.report.layout.names import clean
 
-# The first line of every page; `--report` overwrites only files that start with it.
+# The first line of every page.
 MARK = "<!DOCTYPE html><!-- mezzo-report/1 -->"
 _LIBRARIES = ("cytoscape.min.js", "dagre.min.js", "tabulator.min.js", "uPlot.iife.min.js")
 _STYLES = ("vendor/tabulator.min.css", "vendor/uPlot.min.css", "style.css")
@@ -51,6 +55,27 @@ def render(account: Mapping[str, object]) -> str:
     }
     # One pass over the template: slot contents are not searched for slots.
     return MARK + _SLOT.sub(lambda slot: slots[slot[1]], _read("page.html"))
+
+
+def check_page_path(path: str | os.PathLike[str]) -> None:
+    """Check that a page can be written at a path, where nothing or another page may be.
+
+    Raises InputError: it cannot, or another file is there.
+    """
+    check_destination(path, option("report"))
+    if not os.path.exists(path):
+        return
+    try:
+        handle, _ = open_regular(path)
+    except OSError as error:
+        raise InputError(f"cannot read the report {os.fspath(path)!r}: {error.strerror}") from error
+    with handle:
+        begin = handle.read(len(MARK))
+    if begin and begin != MARK.encode():
+        raise InputError(
+            f"{option('report')} {os.fspath(path)!r} exists and is no report of mezzo's; give"
+            " another name or remove it"
+        )
 
 
 def _policy(scripts: list[str]) -> str:

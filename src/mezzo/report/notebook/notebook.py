@@ -1,4 +1,4 @@
-"""Display of results in Python: three lines in a shell; lines, a table and bars in a notebook.
+"""Display of results in Python: up to five lines in a shell; these, a table and bars in a notebook.
 
 The HTML is self-contained: no script, no file, no network, all names escaped, for light and dark
 themes.
@@ -6,14 +6,13 @@ themes.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any
 
 from rich.console import RenderableType
 
 from mezzo.common.machine import find_machine
-from mezzo.contracts.plans import Plan
+from mezzo.contracts.plans import Explanation, Plan
 from mezzo.formats.dtypes import FORMATS, DType
 from mezzo.numerics.calibrations import Calibrations
 from mezzo.numerics.measures import Comparison, Deviation, Ranges, Sensitivity
@@ -31,11 +30,12 @@ from mezzo.report.layout.numbers import (
     spell_share,
 )
 from mezzo.report.layout.printed import as_text, terminal_width
-from mezzo.report.notebook.fragments import fragment, share_of
+from mezzo.report.notebook.fragments import Card, draw_card, share_of, spell_card
 from mezzo.report.records.documents import Document
 from mezzo.report.records.groups import count_precisions
-from mezzo.report.records.headline import Aim, Headline, Move
+from mezzo.report.records.headline import Aim, Headline, Move, NextCommand
 from mezzo.report.records.headlines import head_comparison, head_plan
+from mezzo.report.text.explanation import describe_explanation, report_explanation
 from mezzo.report.text.measured.calibrations import spell_row
 from mezzo.report.text.measured.timings import spell_file
 from mezzo.report.text.training.gradient_errors import (
@@ -69,36 +69,29 @@ from mezzo.report.text.training.layer_errors import (
 )
 from mezzo.report.views.picture import Picture
 
+_PRINT = ("next", "print(errors)  # as a table")
 _WORST = 8
 _NAMED = 3
+_MOST_CHAINS = 12
+_CHANGE = "to change it"
 _FP16_LIMIT = FORMATS[DType.FLOAT16].max_finite
 # Renderers for records: as a table of a given width, and as JSON.
 _TABLED: Mapping[
     type, tuple[Callable[[Layout, Any, int], Sequence[RenderableType]], Callable[[Any], Document]]
 ] = {
+    Explanation: (report_explanation, describe_explanation),
     GradientErrors: (report_gradient_errors, describe_gradient_errors),
     GradientRanges: (report_gradient_ranges, describe_gradient_ranges),
     LayerErrors: (report_layer_errors, describe_layer_errors),
 }
+_NO_TITLES = ("", "")
 # A quantity, and its amount in each precision.
 Measure = tuple[str, Mapping[DType, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
-    """A result in three lines for a shell, and with a table for notebooks. `shares`: one bar a row,
-    or none.
-    """
-
-    lines: Sequence[str]
-    titles: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    shares: Sequence[float] = ()
-
-
 def to_text(record: object) -> str:
-    """A record in three lines."""
-    return "\n  ".join(_card(record).lines)
+    """A record in up to five lines."""
+    return spell_card(_card(record))
 
 
 def to_html(record: object) -> str:
@@ -121,28 +114,37 @@ def to_document(record: object) -> Document:
     return describe(record)
 
 
-def draw_card(card: Card) -> str:
-    """A card as an HTML fragment."""
-    return fragment(card.lines, card.titles, card.rows, card.shares)
+def sentences_of(headline: Headline, result: str) -> Sequence[tuple[str, str]]:
+    """A headline in labelled sentences: verdict, risk, gains, next call. `result`: the name of the
+    result in that call.
+    """
+    return (*headline.rows(), ("next", _call(headline.aim, result)))
 
 
-def lines_of(what: str, headline: Headline) -> Sequence[str]:
-    """A headline in three lines: verdict; risk and gains; next step."""
-    gains = "; ".join(headline.gains)
-    first = f"{what}: {headline.title}; {headline.verdict}"
-    return first, f"risk: {headline.risk}; {gains}", f"next: {_call(headline.aim)}"
+def with_call(headline: Headline) -> Headline:
+    """The headline with its next step as a Python call on `result`."""
+    call = _call(headline.aim, "result")
+    return headline.with_step(NextCommand(call, headline.aim.move.value))
 
 
 def card_of(what: str, headline: Headline, measures: Iterable[Measure]) -> Card:
-    """A headline with the share of each precision in some quantities."""
-    rows, shares = [], []
-    for name, amounts in measures:
-        total = sum(amounts.values())
-        for dtype, amount in amounts.items():
-            if amount:
-                rows.append((name, str(dtype), spell_share(amount / total)))
-                shares.append(amount / total)
-    return Card(lines_of(what, headline), ("", "in", "share", ""), rows, shares)
+    """A headline of a kind of result, with the share of each precision in some quantities."""
+    shown = [(name, amounts) for name, amounts in measures if any(amounts.values())]
+    return Card(
+        title=f"{what}: {headline.title}",
+        sentences=sentences_of(headline, "plan" if what == "Plan" else "result"),
+        titles=("share of", *_NO_TITLES),
+        rows=[(name, _spell_shares(amounts)) for name, amounts in shown],
+        stacks=[amounts for _, amounts in shown],
+        standing=headline.standing,
+    )
+
+
+def _spell_shares(amounts: Mapping[DType, int]) -> str:
+    total = sum(amounts.values())
+    return ", ".join(
+        f"{dtype} {spell_share(amount / total)}" for dtype, amount in amounts.items() if amount
+    )
 
 
 def measures_of(picture: Picture) -> Sequence[Measure]:
@@ -168,6 +170,28 @@ def _(plan: Plan) -> Card:
 
 
 @_card.register
+def _(explanation: Explanation) -> Card:
+    nodes, shown = explanation.nodes, explanation.chains
+    title = f"{explanation.known} {explanation.word}: {spell_count(len(nodes), 'node')}"
+    rows = [
+        (
+            f"caused by {node.name}" if depth else node.name,
+            node.op,
+            str(node.precision.compute),
+            node.rule,
+            node.because,
+        )
+        for chain in shown[:_MOST_CHAINS]
+        for depth, node in enumerate(chain)
+    ]
+    sentences = [(_CHANGE, f"{keyword}: {effect}") for keyword, effect in explanation.changes]
+    if len(shown) > _MOST_CHAINS:
+        sentences.append(("", f"the first {_MOST_CHAINS} are shown; print it for all by reason"))
+    titles = ("node", "operator", "in", "rule", "why")
+    return Card(title=title, sentences=sentences, titles=titles, rows=rows)
+
+
+@_card.register
 def _(comparison: Comparison) -> Card:
     headline = head_comparison("the reference", "the model", comparison, find_machine())
     outputs = sorted(comparison.outputs, key=_badness, reverse=True)[:_WORST]
@@ -177,7 +201,14 @@ def _(comparison: Comparison) -> Card:
     budget = comparison.verdict.budget
     shares = [share_of(value.relative_l2.estimate, budget) for value in (*outputs, *layers)]
     titles = ("", "relative L2 error", "of the bound")
-    return Card(lines_of("Comparison", headline), titles, rows, shares)
+    return Card(
+        title=f"Comparison: {headline.title}",
+        sentences=sentences_of(headline, "result"),
+        titles=titles,
+        rows=rows,
+        shares=shares,
+        standing=headline.standing,
+    )
 
 
 @_card.register
@@ -190,31 +221,28 @@ def _(ranges: Ranges) -> Card:
             f"{join_some(past, _NAMED)} pass f16's range" if past else "none passes f16's range"
         )
         most = (
-            f"the largest magnitude is {spell_number(values[0].largest)}, of"
-            f" {clean(values[0].value)}; {passing}"
+            f"magnitude {spell_number(values[0].largest)}, of {clean(values[0].value)}; {passing}"
         )
-    unknown = (
-        f"cannot tell: {clean(ranges.unknown[0])}"
-        if ranges.unknown
-        else "mezzo.convert takes the same data"
-    )
+    call = "mezzo.convert(source, result, data=data)"
+    last = ("cannot tell", clean(ranges.unknown[0])) if ranges.unknown else ("next", call)
     about = f"Ranges of {spell_count(len(values), 'value')} on {clean(spell_data(ranges.data))}"
     rows = [(value.value, spell_number(value.largest)) for value in values[:_WORST]]
     shares = [share_of(value.largest, _FP16_LIMIT) for value in values[:_WORST]]
     titles = ("value", "largest", "against f16's 65504")
-    return Card((about, most, unknown), titles, rows, shares)
+    return Card(
+        title=about, sentences=(("largest", most), last), titles=titles, rows=rows, shares=shares
+    )
 
 
 @_card.register
 def _(sensitivity: Sensitivity) -> Card:
-    units, all_low, worst = sensitivity.units, "nothing was run", "no unit was judged"
+    units, all_low, worst = sensitivity.units, "nothing was run", "no unit was measured"
     if units:
         worst = (
-            f"costliest: {clean(units[0].name)}, error {spell_error(units[0].error)} when it alone"
-            " runs low"
+            f"{clean(units[0].name)}, error {spell_error(units[0].error)} when it alone runs low"
         )
     if not math.isnan(sensitivity.all_low):
-        all_low = f"all low: error {spell_error(sensitivity.all_low)}"
+        all_low = f"error {spell_error(sensitivity.all_low)}"
     about = (
         f"Sensitivity of {spell_count(len(units), 'unit')} in"
         f" {spell_count(sensitivity.runs, 'run')} on {clean(spell_data(sensitivity.data))}"
@@ -222,7 +250,8 @@ def _(sensitivity: Sensitivity) -> Card:
     rows = [(unit.name, spell_error(unit.error)) for unit in units[:_WORST]]
     shares = [share_of(unit.error, sensitivity.all_low) for unit in units[:_WORST]]
     titles = ("unit", "error alone", "of all low")
-    return Card((about, worst, all_low), titles, rows, shares)
+    sentences = ("largest", worst), ("all low", all_low)
+    return Card(title=about, sentences=sentences, titles=titles, rows=rows, shares=shares)
 
 
 @_card.register
@@ -232,11 +261,12 @@ def _(timings: Timings) -> Card:
         f"Timings of {spell_count(len(timings.files), 'file')} on {timings.target},"
         f" {clean(timings.runtime)}"
     )
-    lines = (about, first, join_some(others, _NAMED) or "nothing stands beside it")
+    sentences = ("first", first), ("others", join_some(others, _NAMED) or "none")
     medians = [0.0 if file.times is None else file.times.median_ns for file in timings.files]
     rows = [(file.name, spell_file(file)) for file in timings.files]
     shares = [share_of(median, max(medians)) for median in medians]
-    return Card(lines, ("file", "median time, speed", "of the longest"), rows, shares)
+    titles = ("file", "median time, speed", "of the longest")
+    return Card(title=about, sentences=sentences, titles=titles, rows=rows, shares=shares)
 
 
 @_card.register
@@ -246,18 +276,19 @@ def _(table: Calibrations) -> Card:
         f" {clean(spell_data(table.judged))}"
     )
     best = (
-        "no calibrator's answers are right"
+        "no calibrator's outputs are within the bound"
         if table.best is None
-        else f"best: {clean(table.best.calibrator)}, {spell_row(table.best)}"
+        else f"{clean(table.best.calibrator)}, {spell_row(table.best)}"
     )
     others = [
         f"{clean(row.calibrator)}: {spell_row(row)}" for row in table.rows if row is not table.best
     ]
-    lines = (about, best, join_some(others, _NAMED) or "no other was asked for")
+    sentences = ("best", best), ("others", join_some(others, _NAMED) or "none")
     errors = [row.verdict.error.estimate for row in table.rows]
     rows = [(row.calibrator, spell_row(row)) for row in table.rows]
     shares = [share_of(error, max(errors)) for error in errors]
-    return Card(lines, ("calibrator", "", "error, of the largest"), rows, shares)
+    titles = ("calibrator", "", "error, of the largest")
+    return Card(title=about, sentences=sentences, titles=titles, rows=rows, shares=shares)
 
 
 @_card.register
@@ -265,13 +296,15 @@ def _(errors: LayerErrors) -> Card:
     worst, layers = errors.outputs[0], worst_layers(errors)
     text = f"error {spell_error(worst.error)} from FP64, {spell_error(worst.eager)} is FP32's own"
     where = "; ".join(describe_where(errors)) or "no layer was looked at"
-    lines = f"LayerErrors: output {clean(worst.name)}, {text}", where, "print it for a table"
+    title = f"LayerErrors: output {clean(worst.name)}, {text}"
     outputs = errors.outputs[:_WORST]
     rows = [(f"output {entry.name}", "", *spell_errors(entry)) for entry in outputs]
     rows += [(name_of(entry, errors), spell_layer(entry), *spell_errors(entry)) for entry in layers]
     every = [*(entry.error for entry in outputs), *(entry.error for entry in layers)]
     shares = [share_of(error, max(every)) for error in every]
-    return Card(lines, ("", "runs in", *ERRORS, "of the largest"), rows, shares)
+    titles = ("", "runs in", *ERRORS, "of the largest")
+    sentences = ("where", where), _PRINT
+    return Card(title=title, sentences=sentences, titles=titles, rows=rows, shares=shares)
 
 
 @_card.register
@@ -279,36 +312,39 @@ def _(errors: GradientErrors) -> Card:
     worst, weights = errors.worst, worst_weights(errors)
     largest_error = f"worst {clean(worst.name)} {spell_error(worst.error)}"
     first = f"GradientErrors: {describe_all(errors)}, {largest_error}"
-    lines = first, "; ".join(describe_scale(errors.ranges)), "print it for a table"
+    sentences = ("advice", "; ".join(describe_scale(errors.ranges))), _PRINT
     rows = [(entry.name, *spell_weight(entry, errors)) for entry in weights]
     largest = max(entry.error for entry in weights)
     shares = [share_of(entry.error, largest) for entry in weights]
-    return Card(lines, ("weight", *TITLES, "of the largest"), rows, shares)
+    titles = ("weight", *TITLES, "of the largest")
+    return Card(title=first, sentences=sentences, titles=titles, rows=rows, shares=shares)
 
 
 @_card.register
 def _(ranges: GradientRanges) -> Card:
     first, *rest = tell_ranges(ranges)
-    lines = f"GradientRanges: {describe_about(ranges)}", first, *rest[:1], "print it for a table"
+    title = f"GradientRanges: {describe_about(ranges)}"
+    sentences = [("ranges", first), *(("", line) for line in rest[:1]), _PRINT]
     rows = [
         (name_of_gradient(entry), *spell_gradient(entry, ranges))
         for entry in worst_gradients(ranges)
     ]
-    return Card(lines, ("gradient of", *RANGE_TITLES), rows)
+    titles = ("gradient of", *RANGE_TITLES)
+    return Card(title=title, sentences=sentences, titles=titles, rows=rows)
 
 
-def _call(aim: Aim) -> str:
-    """The next step as a Python call."""
-    words = "".join(f", {name}={value!r}" for name, value in aim.words.items())
+def _call(aim: Aim, result: str) -> str:
+    """The next step as a Python call. `result`: what the result at hand is called."""
+    words = "".join(f", {name}={_spell_value(value)}" for name, value in aim.words.items())
     match aim.move:
         case Move.WRITE:
             return "mezzo.convert(source, result, plan=plan)"
         case Move.JUDGE:
-            return 'mezzo.compare(source, result, "random")  # or data of your own'
+            return 'result.compare("random")  # or data of your own'
         case Move.JUDGE_ON_OWN_DATA:
-            return "mezzo.compare(source, result, data)"
+            return "result.compare(data)"
         case Move.RETARGET if not aim.words:
-            return "mezzo.convert(source, result, target=...)  # 'mezzo targets' tells which gain"
+            return "mezzo.convert(source, result, target=...)  # 'mezzo targets' lists which gain"
         case Move.RETARGET:
             return f"mezzo.convert(source, result{words})"
         case Move.TUNE | Move.LOOSEN:
@@ -316,7 +352,16 @@ def _call(aim: Aim) -> str:
         case Move.MEASURE:
             return "mezzo.ranges(source, data)"
         case Move.EXPLAIN:
-            return f"mezzo.explain(plan, {aim.words.get('node', 'NODE')!r})"
+            return f"{result}.explain({aim.words.get('node', 'NODE')!r})"
+
+
+def _spell_value(value: str) -> str:
+    """A number as it is, other words in quotes."""
+    try:
+        float(value)
+    except ValueError:
+        return repr(value)
+    return value
 
 
 def _badness(deviation: Deviation) -> float:

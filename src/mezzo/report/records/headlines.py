@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from mezzo.common.message_style import either, setting
 from mezzo.contracts.plans import Plan
 from mezzo.formats.dtypes import LOW_DTYPES
 from mezzo.formats.format_words import words_of
@@ -266,7 +267,8 @@ def _instead(speed: Speed, better: Alternative | None) -> tuple[str, ...]:
     if speed.is_faster is not False or better is None:
         return ()
     target, to = better
-    return (f"{target}, installed here, gains by {to}: --target {target} --to {to}",)
+    words = setting("target", target), setting("to", to)
+    return (f"{target}, installed here, gains by {to}: {either(' ', ', ').join(words)}",)
 
 
 def _asked_for(plan: Plan) -> str | None:

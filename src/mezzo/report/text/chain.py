@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
+from mezzo.common.message_style import option, verb
 from mezzo.contracts.plans import PlannedNode
 from mezzo.formats.dtypes import LOW_DTYPES, DType
 from mezzo.report.layout.layout import blank, dtype_style, indented, section
@@ -13,6 +14,7 @@ from mezzo.report.records.fused_units import FusedUnit
 from mezzo.report.records.suggestions import Asked
 from mezzo.tables.policy import Category
 
+CHANGES = "what would change it"
 _OTHERS_SHOWN = 3
 _KINDS = {
     "op": "{op}",
@@ -22,10 +24,6 @@ _KINDS = {
     "cast": "a cast the model came with",
     "tie": "a tie that carries values across a body's border",
 }
-_ASSUMED = (
-    " Estimated from what inputs are taken to hold, which 'mezzo plan' notes and --assume changes;"
-    " not measured."
-)
 
 
 def report_chain(
@@ -126,7 +124,14 @@ def _spell_rule(node: PlannedNode, lows: Sequence[DType]) -> str:
         if node.category is not None and node.kind == "op"
         else ""
     )
-    return f"Rule {clean(node.rule)}{wish}.{_ASSUMED if node.rule in ESTIMATED else ''}"
+    return f"Rule {clean(node.rule)}{wish}.{_assumed() if node.rule in ESTIMATED else ''}"
+
+
+def _assumed() -> str:
+    return (
+        f" Estimated from assumed input ranges, which {verb('plan')} notes and {option('assume')}"
+        " changes; not measured."
+    )
 
 
 def _kind(node: PlannedNode) -> str:

@@ -12,7 +12,7 @@ from mezzo.ir.nodes import SourceLine
 from mezzo.report.layout.layout import heading, indented, section
 from mezzo.report.layout.names import clean, shorten, spell_precision
 from mezzo.report.layout.numbers import spell_count
-from mezzo.report.notebook.fragments import fragment
+from mezzo.report.notebook.fragments import Card, draw_card
 from mezzo.report.text.training.layer_errors import spell_line
 
 _LONGEST_NAME, _SHORTEST_RULE = 28, 16
@@ -81,7 +81,8 @@ def draw_explained(word: str, nodes: Sequence[Explained]) -> str:
         )
         for entry in nodes
     ]
-    return fragment([f"{word}: {_count(nodes)}"], ("node", "in", "rule", "because", "line"), rows)
+    titles = ("node", "in", "rule", "because", "line")
+    return draw_card(Card(title=f"{word}: {_count(nodes)}", titles=titles, rows=rows))
 
 
 def _chain(entry: Explained) -> Iterator[RenderableType]:

@@ -7,7 +7,7 @@ from mezzo.common.errors import InputError
 from mezzo.common.sizes import format_size
 from mezzo.contracts.plans import Plan
 from mezzo.report.layout.numbers import spell_count
-from mezzo.report.notebook.fragments import fragment
+from mezzo.report.notebook.fragments import Card, draw_card
 from mezzo.torch.inspect.graph_snapshots import GraphSnapshot
 from mezzo.torch.train.attention import AsProducts
 from mezzo.torch.train.sums.fp32_accumulator_outputs import Fp32Output, Way
@@ -71,9 +71,9 @@ class Account:
 
     def _repr_html_(self) -> str:
         rows = [_cells(graph) for graph in self.graphs]
-        return fragment(
-            [] if rows else [repr(self)], _TITLES, [(str(n), *row) for n, row in enumerate(rows, 1)]
-        )
+        title = spell_count(len(rows), "graph") if rows else repr(self)
+        numbered = [(str(number), *row) for number, row in enumerate(rows, 1)]
+        return draw_card(Card(title=title, titles=_TITLES, rows=numbered))
 
     def _lines(self) -> Iterator[str]:
         for number, graph in enumerate(self.graphs, 1):

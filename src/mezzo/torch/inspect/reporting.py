@@ -6,13 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mezzo.common.errors import InputError
 from mezzo.common.machine import find_machine
 from mezzo.common.safe_paths import write_file
 from mezzo.common.sizes import format_size
 from mezzo.contracts.plans import Plan
 from mezzo.report.html import render
-from mezzo.report.html.page import MARK
+from mezzo.report.html.page import check_page_path
 from mezzo.report.layout.numbers import spell_count
 from mezzo.report.records.account import describe_conversion, with_graph
 from mezzo.report.records.sections import describe_model
@@ -22,8 +21,6 @@ from mezzo.torch.compiler.compiled import account
 from mezzo.torch.inspect.accounts import Account, GraphAccount
 from mezzo.torch.inspect.explaining import nothing_planned
 from mezzo.torch.inspect.graph_snapshots import GraphSnapshot
-
-_MARK_BYTES = 64
 
 
 def report(compiled: Any, path: str | os.PathLike[str]) -> Path:
@@ -41,7 +38,7 @@ def report(compiled: Any, path: str | os.PathLike[str]) -> Path:
     snapshots = tuple(_distinct(from_account))
     if not snapshots:
         raise nothing_planned(from_account)
-    _check_place(place)
+    check_page_path(place)
     write_file(
         place, render(_describe(_name_of(compiled), from_account, snapshots)).encode(), "report"
     )
@@ -123,16 +120,3 @@ def _notes(graph: GraphAccount) -> Iterator[str]:
 def _name_of(compiled: Any) -> str:
     model = getattr(compiled, "_orig_mod", compiled)
     return str(getattr(model, "__name__", type(model).__name__))
-
-
-def _check_place(place: Path) -> None:
-    """Raises InputError: the file is not a report of mezzo's, so it is not overwritten."""
-    try:
-        with place.open("rb") as file:
-            head = file.read(_MARK_BYTES)
-    except OSError:
-        return  # absent, or unreadable and so not writable either
-    if not head.startswith(MARK.encode()):
-        raise InputError(
-            f"{os.fspath(place)!r} is there and is no report of mezzo's; give another path"
-        )
