@@ -96,6 +96,20 @@ def test_result_is_compared_with_its_source(source: Path) -> None:
     assert in_memory.compare(DATA).verdict.is_same
 
 
+def test_comparison_is_a_page_with_the_graph_of_files(source: Path) -> None:
+    written = source.with_name("written.onnx")
+    page = source.with_name("page.html")
+    sizes = []
+    for result in (mezzo.convert(source, written, to="bf16"), mezzo.convert(source, to="bf16")):
+        comparison = result.compare(DATA)
+        assert comparison.report(page) == page and page.read_text().startswith(MARK)
+        sizes.append(page.stat().st_size)
+    assert sizes[0] > sizes[1]
+    written.write_text("mine")
+    with pytest.raises(mezzo.InputError, match="exists and is no report of mezzo's"):
+        comparison.report(written)
+
+
 def test_result_in_the_place_of_its_source_is_not_compared_with_itself(source: Path) -> None:
     result = mezzo.convert(source, source, to="bf16", overwrite=True)
     with pytest.raises(mezzo.InputError) as caught:

@@ -5,7 +5,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from mezzo.api.outlines import outline_pair
 from mezzo.common.errors import InputError
+from mezzo.common.machine import find_machine
+from mezzo.common.message_style import option as called
+from mezzo.common.safe_paths import write_file
 from mezzo.contracts.frontend import Progress, lab_of
 from mezzo.conversion.recall import recorded_target
 from mezzo.conversion.results import open_source
@@ -15,6 +19,10 @@ from mezzo.numerics.measures import Comparison
 from mezzo.numerics.metrics.user_metric import Metric
 from mezzo.numerics.verdicts import read_drop
 from mezzo.planner.choices.gains import recorded_gain
+from mezzo.report.html.page import check_page_path, render
+from mezzo.report.notebook.notebook import with_call
+from mezzo.report.records.account import describe_comparison, with_graph
+from mezzo.report.records.headlines import head_comparison
 
 if TYPE_CHECKING:
     import onnx
@@ -97,8 +105,28 @@ def compare(
     target, low = recorded_target(second)
     gain = None if target is None or low is None else recorded_gain(target, low)
     return replace(
-        comparison, sizes_bytes=(first.size_bytes, second.size_bytes), target=target, gain=gain
+        comparison,
+        sizes_bytes=(first.size_bytes, second.size_bytes),
+        target=target,
+        gain=gain,
+        names=options.names,
     )
+
+
+def write_page(comparison: Comparison, path: str | os.PathLike[str]) -> None:
+    """Write the HTML page of a comparison, with the model's graph if both models are files.
+
+    Raises InputError: the path cannot be written, or is another file than such a page.
+    """
+    check_page_path(path)
+    machine = find_machine()
+    headline = with_call(head_comparison(*comparison.names, comparison, machine))
+    document = describe_comparison(
+        *comparison.names, comparison, machine=machine, headline=headline
+    )
+    if all(map(os.path.isfile, comparison.names)):
+        document = with_graph(document, outline_pair(*comparison.names))
+    write_file(path, render(document).encode(), called("report"))
 
 
 def _name(source: Any, default: str) -> str:

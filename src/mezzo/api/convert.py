@@ -187,7 +187,7 @@ def _convert_to_fastest(
         return convert_opened(model, None, tried, on, labels, batch_size)
 
     converted = convert_to_fastest(model, request, convert_once, data)
-    return converted if dst is None else save(model, converted, dst, overwrite=overwrite)
+    return converted if dst is None else converted.saved(dst, overwrite=overwrite)
 
 
 def convert_opened(

@@ -1,7 +1,7 @@
 """Conversion results, how they are written, and how sources and plan options are opened."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -70,8 +70,16 @@ class Converted:
         `overwrite` lets it replace the source model. Raises InputError: the path cannot be written,
         such models have no file format, or the source's file has changed since the conversion.
         """
-        store_of(self._opened_model).write(self._result, path, overwrite=overwrite)
-        return Path(path)
+        saved = self.saved(path, overwrite=overwrite).path
+        assert saved is not None, "it was just written"
+        return saved
+
+    def saved(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> "Converted":
+        """The result, written to a file. Errors are those of `save`."""
+        store = store_of(self._opened_model)
+        size = store.write(self._result, path, overwrite=overwrite)
+        summary = replace(self.summary, size_after_bytes=size)
+        return replace(self, path=Path(path), summary=summary, _model=None, _load=store.load)
 
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write a self-contained HTML page about the result, and return its path.
@@ -179,16 +187,6 @@ def finish(
         _result=result,
         _load=None if path is None else store_of(model).load,
     )
-
-
-def save(
-    model: Model, converted: Converted, dst: str | os.PathLike[str], *, overwrite: bool
-) -> Converted:
-    """Write a result that is in memory. Raises InputError: as `finish`."""
-    store, path = store_of(model), Path(dst)
-    size = store.write(converted.model, path, overwrite=overwrite)
-    summary = replace(converted.summary, size_after_bytes=size)
-    return replace(converted, path=path, summary=summary, _model=None, _load=store.load)
 
 
 def aimed(src: object, request: Request) -> Request:

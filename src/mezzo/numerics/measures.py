@@ -1,10 +1,13 @@
 """Records of measurements: ranges, errors, verdicts, sensitivity, costs, frontier."""
 
 import enum
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
+from mezzo.common.late_binding import function_above
 from mezzo.formats.dtypes import DType
 from mezzo.ir.display import Displayed
 from mezzo.tables.target import Gain
@@ -189,7 +192,8 @@ class Verdict:
 class Comparison(Displayed):
     """The outputs of one model compared with a reference's. `run`: "emulated" with every value
     rounded as typed, or "native" on a runtime. `sizes_bytes`: of the reference and the model, if
-    known; `target`: the model's recorded target, `gain` that target's documented speedup.
+    known; `target`: the model's recorded target, `gain` that target's documented speedup; `names`:
+    of the reference and the model, their paths if they are files.
     """
 
     data: DataSource
@@ -202,6 +206,16 @@ class Comparison(Displayed):
     sizes_bytes: tuple[int, ...] = ()
     target: str | None = None
     gain: Gain | None = None
+    names: tuple[str, str] = ("the reference", "the model")
+
+    def report(self, path: str | os.PathLike[str]) -> Path:
+        """Write a self-contained HTML page about the comparison, and return its path. It draws the
+        graph of a model that is a file.
+
+        Raises InputError: the path cannot be written, or is a file that is no such page.
+        """
+        function_above("api.compare", "write_page")(self, path)
+        return Path(path)
 
     @property
     def is_wrong(self) -> bool:

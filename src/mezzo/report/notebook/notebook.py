@@ -193,7 +193,7 @@ def _(explanation: Explanation) -> Card:
 
 @_card.register
 def _(comparison: Comparison) -> Card:
-    headline = head_comparison("the reference", "the model", comparison, find_machine())
+    headline = head_comparison(*comparison.names, comparison, find_machine())
     outputs = sorted(comparison.outputs, key=_badness, reverse=True)[:_WORST]
     layers = sorted(comparison.layers, key=_badness, reverse=True)[: _WORST - len(outputs)]
     rows = [(f"output {value.name}", _error_of(value)) for value in outputs]
