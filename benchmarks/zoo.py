@@ -13,8 +13,9 @@ CPU runs it, and with --webgpu by what such a device answers (on a CPU by Mesa's
 OpenVINO or ONNX Runtime answers. "agree" is the share of the task's answers that are FP32's, "error" the largest
 relative L2 of an output, over samples that no conversion saw. Right: finite, and agreement of at least .99 in FP16,
 .97 in BF16, .95 in INT8. "low" is the share of the float nodes in the low type in FP16, and of the products in the
-runtime's own graph otherwise. "note": mezzo's verdict, or the error. Each has its own process. The same command goes
-on where its --json ended, and with --stop-after SECONDS it ends in between.
+runtime's own graph otherwise. "speed" is FP32's median time of a call over the converted file's on the runtime that
+judges, by turns, with two threads. "note": mezzo's verdict, or the error. Each has its own process. The same command
+goes on where its --json ended, and with --stop-after SECONDS it ends in between.
 Ends with 1 where mezzo calls a file right that is wrong here.
 """
 
@@ -22,6 +23,7 @@ import argparse
 import logging
 import math
 import shutil
+import statistics
 import subprocess
 import sys
 import time
@@ -70,7 +72,8 @@ from mezzo.numerics.measures import Ruling
 LEAST_AGREEMENT = {"fp16": 0.99, "bf16": 0.97, "int8": 0.95}
 _WEBGPU = "webgpu"
 _EXACTLY = {"EXECUTION_MODE_HINT": "ACCURACY"}
-_VERSIONED = ("openvino", "nncf", "onnxconverter-common", "torch", "transformers")
+_VERSIONED = ("openvino", "nncf", "nvidia-modelopt", "onnxconverter-common", "torch", "transformers")
+_ROUNDS, _TIMED_S = 50, 5.0  # of the calls that "speed" is a ratio of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +152,8 @@ WAYS = (
         convert=partial(_peer, name="onnxconverter-common")),
     Way(name="onnxruntime-float16", to="fp16", title="ONNX Runtime's float16", judge="emulation",
         convert=partial(_peer, name="onnxruntime-float16")),
+    Way(name="modelopt-autocast", to="fp16", title="ModelOpt AutoCast", judge="emulation",
+        convert=partial(_peer, name="modelopt-autocast")),
     Way(name="mezzo-webgpu", to="fp16", title="FP16, WebGPU", judge=_WEBGPU,
         convert=partial(_mezzo, to="fp16", target="onnxruntime-web", with_data=False)),
     Way(name="onnxconverter-common-webgpu", to="fp16", title="onnxconverter-common", judge=_WEBGPU,
@@ -183,32 +188,41 @@ def judge(task: Task, way: Way, folder: Path, report: Callable[[Outcome], None])
     line = partial(line, seconds=time.perf_counter() - begin, size=_size(path) / _size(task.path), note=note)
     report(line(state="crashed as it is run"))
     try:
-        answers, low = _answers(way, path, task)
+        answers, low, speed = _answers(way, path, task)
     except Exception as error:  # noqa: BLE001  any of the runtime's own
         return line(state="invalid", note=_short(error))
     if not all(np.isfinite(output).all() for outputs in answers for output in outputs):
-        return line(state="wrong", low=low, error=float("inf"), agreement=0.0)
+        return line(state="wrong", low=low, speed=speed, error=float("inf"), agreement=0.0)
     pairs = list(zip(answers, task.reference, strict=True))
     agreement = float(np.mean([task.network.agreement(one, other) for one, other in pairs]))
     error = max(
         _relative([pair[0][k] for pair in pairs], [pair[1][k] for pair in pairs]) for k in range(len(pairs[0][1]))
     )
     state = "right" if agreement >= LEAST_AGREEMENT[way.to] else "wrong"
-    return line(state=state, low=low, agreement=agreement, error=error)
+    return line(state=state, low=low, speed=speed, agreement=agreement, error=error)
 
 
-def _answers(way: Way, path: Path, task: Task) -> tuple[list[Answers], float | None]:
-    """What a file answers, and the share of it that is low."""
+def _answers(way: Way, path: Path, task: Task) -> tuple[list[Answers], float | None, float | None]:
+    """What a file answers, the share of it that is low, and its speed where a runtime answers for it."""
     if way.judge in ("emulation", _WEBGPU):
         model = onnx.load(path)
         count = count_nodes(model, way.to)
-        return _low_answers(way, model, task), count.low_nodes / count.float_nodes if count.float_nodes else None
+        low_nodes = count.low_nodes / count.float_nodes if count.float_nodes else None
+        return _low_answers(way, model, task), low_nodes, None
     settings = {"INFERENCE_PRECISION_HINT": "bf16"} if way.judge == "openvino-bf16" else _EXACTLY
-    loaded = runtimes.load(way.judge.partition("-")[0], path, settings=settings)
+    runtime = way.judge.partition("-")[0]
+    loaded = runtimes.load(runtime, path, settings=settings)
     answers = [loaded.answers(feeds) for feeds in task.judged]
     kernels = loaded.kernels(task.judged[0])
     low = kernels.integer_products if way.to == "int8" else kernels.low_products
-    return answers, low / kernels.products if kernels.products else None
+    speed = _speed(loaded, runtimes.load(runtime, task.path, settings=_EXACTLY), task.judged[0])
+    return answers, low / kernels.products if kernels.products else None, speed
+
+
+def _speed(loaded: runtimes.Loaded, fp32: runtimes.Loaded, feeds: Feeds) -> float:
+    """FP32's median time of a call over that of a converted file, which takes turns with it."""
+    times = runtimes.time_by_turns({"fp32": fp32, "converted": loaded}, feeds, _ROUNDS, _TIMED_S)
+    return statistics.median(times["fp32"]) / statistics.median(times["converted"])
 
 
 def _low_answers(way: Way, model: onnx.ModelProto, task: Task) -> list[Answers]:

@@ -25,6 +25,7 @@ class Outcome:
     error: float | None = None
     size: float | None = None  # of the FP32 file
     seconds: float | None = None
+    speed: float | None = None  # as a multiple of FP32's on the same runtime
     note: str = ""
 
     @property
@@ -46,10 +47,10 @@ def write(path: Path, environment: Mapping[str, Any], outcomes: Sequence[Outcome
 
 def print_lines(console: Console, outcomes: Sequence[Outcome]) -> None:
     """Every figure of every line."""
-    table = Table("network", "to", "way", "", "low", "agree", "error", "size", "seconds", "note", box=None)
+    table = Table("network", "to", "way", "", "low", "agree", "error", "size", "seconds", "speed", "note", box=None)
     for line in outcomes:
-        values = (line.low, line.agreement, line.error, line.size, line.seconds)
-        pairs = zip(values, (".2f", ".3f", ".2g", ".2f", ".1f"), strict=True)
+        values = (line.low, line.agreement, line.error, line.size, line.seconds, line.speed)
+        pairs = zip(values, (".2f", ".3f", ".2g", ".2f", ".1f", ".2f"), strict=True)
         numbers = ["" if value is None else format(value, form) for value, form in pairs]
         table.add_row(line.network, line.to, line.way, line.state, *numbers, line.note[:60])
     console.print(table)
