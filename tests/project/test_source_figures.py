@@ -1,4 +1,4 @@
-"""The figures of the source that docs/figures.md gives: packages small enough to count by hand."""
+"""The figures of the source that docs/figures/the-code.md gives: packages small enough to count by hand."""
 
 import subprocess
 import sys

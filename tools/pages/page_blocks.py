@@ -24,7 +24,7 @@ PROMPT = "$ "
 # A shell block without outputs, and one that is a session: commands behind a prompt, and what they print.
 SHELL, SESSION = "sh", "console"
 _COMMENT = re.compile(r"^<!-- (needs|not run|gives|output|shows)(?:: (.+?))? -->$")
-_FENCE = re.compile(r"^( *)```(\S*)\s*$")
+_FENCE = re.compile(r"^( *)```(\S*)(?: [^`]*)?$")  # of a directive with its argument, as {include} FILE
 # What a page may ask for, and the package or program that tells whether it is there; None: never, where tests run.
 _NEEDS = {
     "a GPU": None,

@@ -16,7 +16,7 @@ from mezzo.numerics.measures import Deviation, Interval, Ruling, Verdict
 # have. An overflow gives far more.
 _LOW_EPS = 8
 # No budget exceeds 25 %, however few bits a format has. Trained networks that keep their top-1 in
-# FP8 have errors of 0.02 to 0.08 (E4M3) and 0.04 to 0.21 (E5M2) (docs/figures.md).
+# FP8 have errors of 0.02 to 0.08 (E4M3) and 0.04 to 0.21 (E5M2) (docs/figures/data-and-budgets.md).
 _MOST_LOW = 0.25
 # Noise is measured with one perturbation; other kernels round at every layer. 16 is the root of 256
 # layers.

@@ -1,7 +1,7 @@
 """Removal of quantized units that are not between two matmuls or convolutions with weights: alone,
 they cost more conversions than they save. A matmul of two activations is treated likewise: both
 operands would be quantized at run time, its softmax stays in floats, and its errors affect every
-token. Measured: docs/figures.md, "INT8 on trained networks".
+token. Measured: docs/figures/int8-accuracy.md, "INT8 on trained networks".
 
 Source: MXNet's "smart" mode of its quantization pass: an operator that is no matmul or convolution
 is quantized only on a path of such operators between two of them. Here the path may also contain

@@ -3,7 +3,7 @@
 Inductor fuses the conversions of several weight gradients into one kernel, which runs after the
 last of them: until then matmul outputs and all their inputs stay alive. It also sums rows in a
 separate loop, so that operands of FP32 sums are written in FP32, twice the bytes that matmuls read.
-docs/figures.md has the effect of both on peaks.
+docs/figures/pytorch-training.md has the effect of both on peaks.
 """
 
 from collections.abc import Collection, Iterator
