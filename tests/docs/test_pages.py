@@ -43,7 +43,7 @@ _UNRUN = {
     "needs a transformer": 2,
     "needs onnxconverter_common": 1,
     "needs openvino": 2,
-    "needs networks of other packages": 1,
+    "needs networks of other packages": 12,
     "needs openvino, the files of the commands above, and twelve minutes of a quiet machine": 1,
     "needs torch, nncf and openvino, each in an environment of its own, and an hour": 2,
     "needs what int8_training.py makes, and minutes": 1,
