@@ -1,6 +1,9 @@
 """Makes docs/images/report/*.png: the report of four models, light and dark, in a headless Chromium.
 
 python tools/report_screenshots.py [--out FOLDER] [--browser /usr/bin/chromium]
+python tools/report_screenshots.py --gains models/magika.onnx      # gains-*.png alone, of a network that gains in INT8
+
+`python benchmarks/zoo.py --copy models --only magika` makes that network and its data, magika.seen.
 
 Needs mezzo's extra "browser" and a browser (`make browser-test` installs both). Random weights stand for trained ones:
 the pictures show structure, and the demo model's numbers are measured.
@@ -61,6 +64,17 @@ def make_reports(folder: Path) -> Iterator[tuple[str, Path, list[tuple[str, str,
     yield "5000-nodes", made, [("", "graph", "")]
 
 
+def make_gains(folder: Path, network: Path) -> Iterator[tuple[str, Path, list[tuple[str, str, str]]]]:
+    """The report of a network in INT8, timed on ONNX Runtime."""
+    os.chdir(folder)
+    shutil.copy(network, network.name)
+    shutil.copytree(network.with_suffix(".seen"), network.with_suffix(".seen").name)
+    made = folder / "gains.html"
+    _run("convert", network.name, network.with_suffix(".int8.onnx").name, "--to", "int8", "--target",
+         "onnxruntime-cpu", "--data", network.with_suffix(".seen").name, "--report", made)  # fmt: skip
+    yield "gains", made, [("", "summary", "")]
+
+
 def _save(path: Path, model: onnx.ModelProto) -> Path:
     onnx.save(model, path)
     return path
@@ -76,8 +90,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--browser", help="the browser's program; by default the one that playwright installed")
+    parser.add_argument("--gains", type=Path, help="a network of the zoo, with its data in NETWORK.seen beside it")
     asked = parser.parse_args()
-    asked.out = asked.out.resolve()
+    asked.out, network = asked.out.resolve(), asked.gains and asked.gains.resolve()
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
@@ -85,7 +100,8 @@ def main() -> int:
     asked.out.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory() as place, sync_playwright() as tool:
         browser = tool.chromium.launch(executable_path=asked.browser, args=["--no-sandbox", "--disable-gpu"])
-        for name, page_path, views in make_reports(Path(place)):
+        folder = Path(place)
+        for name, page_path, views in make_gains(folder, network) if network else make_reports(folder):
             for scheme in ("light", "dark"):
                 page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme=scheme)
                 page.goto(page_path.as_uri())
