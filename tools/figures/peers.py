@@ -25,7 +25,7 @@ _BEGIN, _END = "<!-- peers: begin -->\n", "<!-- peers: end -->"
 _KEPT = ("network", "to", "way", "state", "agreement", "error", "size", "seconds", "speed")
 _SAME_ANSWERS = {"fp16": 0.99, "int8": 0.95}  # of the task's, for a file to be right
 _OTHERS = "#b9bec7"
-_NAMES, _VALID, _RIGHT, _ERROR, _SPEED, _BAR, _WIDTH = 16, 230, 352, 520, 588, 80, 600
+_NAMES, _VALID, _RIGHT, _ERROR, _SPEED, _BAR, _WIDTH = 16, 240, 362, 536, 606, 80, 620
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
