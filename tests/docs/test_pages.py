@@ -57,7 +57,7 @@ _UNRUN = {
     "needs torch, transformers, hours, and a CPU with AMX or AVX512-BF16, or a GPU": 1,
     "needs torch, onnxscript": 4,
     "needs ray": 2,
-    "needs torch": 53,
+    "needs torch": 52,
     "needs accelerate, torch": 4,
     "needs accelerate, torch, transformers": 2,
     "needs lightning, torch": 4,
