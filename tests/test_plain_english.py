@@ -59,7 +59,7 @@ _TERMS = {**PRIVATE_WORDS, "crew": "executor", "wishes": "options", "rig": "eval
 _LEFT = {
     "beside": 31,
     "told": 22,
-    "stands": 43,
+    "stands": 42,
     "nobody": 4,
     "whoever": 1,
     "somebody": 0,
