@@ -137,7 +137,8 @@ def _read_packages(stamps: tuple[tuple[str, int], ...]) -> tuple[PluginEntry, ..
         # Most packages declare no plug-in, and reading a package's name parses all its metadata.
         text = distribution.read_text("entry_points.txt") or ""
         if any(group in text for group in GROUPS.values()):
-            metadata = {key: distribution.metadata[key] for key in distribution.metadata}
+            parsed = distribution.metadata  # each access parses the file again
+            metadata = {key: parsed[key] for key in parsed}
             name, version = (
                 metadata.get("Name", "a package without a name"),
                 metadata.get("Version", "without a version"),
