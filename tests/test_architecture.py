@@ -86,7 +86,7 @@ _LATE = {
     "aten": (1, "PyTorch is loaded when a program of its own comes in"),
     "cli": (159, "help, errors and completion come at once; what a command works with is loaded when it runs"),
     "clusters": (2, "Ray takes a second to load: it is loaded when a cluster is asked for"),
-    "common": (4, "what only one system has, what is read when asked for, what is worked out for a misspelled word"),
+    "common": (7, "what only one system has, what is read when asked for, what is worked out for a misspelled word"),
     "contracts": (17, "problems are named everywhere; numpy is loaded when one is planned"),
     "conversion": (8, "results are named by all verbs; the front end and what shows one are loaded when one is there"),
     "ir": (2, "graphs are named everywhere; numpy is loaded when one is planned"),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.progress import Progress
 
-from mezzo.cli.progress import spell_progress
+from mezzo.cli.progress_bar import spell_progress
 from mezzo.formats.dtypes import DType
 from mezzo.report.layout.names import shorten
 from mezzo.report.text.picture import Bar

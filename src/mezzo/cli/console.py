@@ -15,7 +15,6 @@ import typer
 
 from mezzo.common.errors import InputError, bound_line
 from mezzo.report.layout.names import clean, clean_lines
-from mezzo.report.records.documents import to_json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -94,6 +93,8 @@ def output_layout() -> "Layout":
 
 def print_document(document: Mapping[str, object]) -> None:
     """Print a JSON document in ASCII, with control characters escaped."""
+    from mezzo.report.records.documents import to_json
+
     _write(to_json(document))
 
 

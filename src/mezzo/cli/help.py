@@ -36,8 +36,9 @@ class GroupedHelp(TyperCommand):
         return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        arguments = [p for p in self.params if p.param_type_name == "argument"]
-        groups = group_options(self.params)
+        parameters: list[Any] = list(self.params)
+        arguments = [p for p in parameters if p.param_type_name == "argument"]
+        groups = group_options(parameters)
         is_whole = bool(ctx.meta.get(_KEY)) or sum(map(len, groups.values())) <= _FEW_OPTIONS
         usage = " ".join(_spell_argument(argument) for argument in arguments)
         _write_purpose(formatter, f"{ctx.command_path} [OPTIONS] {usage}", self.help, is_whole)
@@ -65,10 +66,10 @@ def write_command_list(group: Any, ctx: Any, formatter: Any, tasks: Mapping[str,
     width = max(len(name) for rows in tasks.values() for name, _ in rows)
     for task, rows in tasks.items():
         _write_rows(formatter, task, [(name.ljust(width), purpose) for name, purpose in rows])
-    own = [(_spell_option(option), option.help) for option in group.params]
-    _write_rows(
-        formatter, "Options", [*own, ("-h, --help", "Show this; after a command, its help.")]
-    )
+    own = [(_spell_option(p), p.help or "") for p in group.params if p.name not in _COMPLETION]
+    completion = ("--install-completion", "Complete commands and options in this shell.")
+    more = ("-h, --help", "Show this; after a command, its help.")
+    _write_rows(formatter, "Options", [*own, completion, more])
     _write_examples(formatter, EXAMPLES[TOP_EXAMPLES])
     _write_rows(formatter, "In Python", [(code, "") for code in IN_PYTHON])
 

@@ -3,7 +3,6 @@
 import typer
 
 from mezzo import __version__
-from mezzo.cli.console import print_text
 
 
 def print_versions(is_wanted: bool) -> None:
@@ -12,6 +11,7 @@ def print_versions(is_wanted: bool) -> None:
         return
     import platform
 
+    from mezzo.cli.console import print_text
     from mezzo.common.packages import BASE, OPTIONAL, find_installed
 
     lines = [

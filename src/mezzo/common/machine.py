@@ -1,11 +1,8 @@
 """The local machine: CPU instruction sets, memory limits, GPUs, load and temporary folders."""
 
-import ctypes
 import os
 import platform
 import shutil
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -137,6 +134,8 @@ def find_private_bytes(status: Path = _STATUS) -> int | None:
 
 def give_back_memory() -> None:
     """Return freed heap memory to the system, with glibc only (malloc_trim)."""
+    import ctypes
+
     try:
         ctypes.CDLL(None).malloc_trim(0)  # glibc's
     except (AttributeError, OSError, TypeError):
@@ -181,6 +180,8 @@ def find_temporary_folder(mounts: Path = _MOUNTS) -> str:
     """The folder for large temporary files: the default one, or /var/tmp if the default is in
     memory, is not set by the environment, and /var/tmp is on a disk.
     """
+    import tempfile
+
     usual = tempfile.gettempdir()
     if any(map(os.environ.get, ("TMPDIR", "TEMP", "TMP"))) or not _is_in_memory(usual, mounts):
         return usual
@@ -206,6 +207,8 @@ def find_gpus() -> tuple[str, ...]:
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return ()
+    import subprocess
+
     query = [tool, "--query-gpu=name,memory.total,compute_cap", "--format=csv,noheader"]
     try:
         done = subprocess.run(

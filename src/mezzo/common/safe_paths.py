@@ -4,7 +4,6 @@ Devices, FIFOs, sockets and folders, and links to them, are refused before they 
 
 import io
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -84,7 +83,7 @@ def check_destinations(
 
 def staging_path(destination: Path) -> Path:
     """An unused temporary name in the destination's folder."""
-    return destination.with_name(f".{secrets.token_hex(8)}.mezzo-tmp")
+    return destination.with_name(f".{os.urandom(8).hex()}.mezzo-tmp")
 
 
 def write_file(path: str | os.PathLike[str], data: bytes, what: str = "") -> None:

@@ -5,7 +5,6 @@ the user. Names are untrusted, and Typer's scripts pass them to a shell that eva
 names of harmless characters are offered.
 """
 
-import hashlib
 import io
 import json
 import os
@@ -19,7 +18,6 @@ from typing import Any
 
 import typer
 
-from mezzo.common.documents import parse_json
 from mezzo.common.errors import InputError
 from mezzo.common.safe_paths import read_file, write_file
 from mezzo.formats.dtypes import LOW_DTYPES
@@ -115,6 +113,8 @@ def _model_among_words() -> str | None:
 
 def names_in(path: Path) -> ModelNames:
     """The names of a model or saved plan, cached until the file changes. Errors: as for reading."""
+    import hashlib
+
     from mezzo.io.planfile import load_plan
 
     if path.suffix.lower() == ".json":
@@ -161,6 +161,8 @@ def _cache_folder() -> Path:
 
 def _read_kept(path: Path, state: dict[str, object]) -> ModelNames | None:
     """Cached names of a file in this state; None without a valid cache file."""
+    from mezzo.common.documents import parse_json
+
     try:
         data = read_file(path, _LARGEST_KEPT_BYTES)
         if data is None:

@@ -189,7 +189,7 @@ def _add_word(correction: Correction, word: str) -> None:
     """A word that is no option: a format, a setting such as `to=fp16`, or an argument."""
     name, equals, value = word.partition("=")
     if plain_word(word) in LEVEL_DTYPES and not os.path.lexists(word):
-        correction.formats.append(plain_word(word))
+        _add_formats(correction, word)
     elif equals and fold(name) == "to":
         _add_formats(correction, value)
     else:
@@ -197,7 +197,7 @@ def _add_word(correction: Correction, word: str) -> None:
 
 
 def _add_formats(correction: Correction, value: str) -> None:
-    correction.formats += [plain_word(part) for part in value.replace("+", ",").split(",")]
+    correction.formats += [str(plain_word(part)) for part in value.replace("+", ",").split(",")]
 
 
 def _add_own(

@@ -2,15 +2,16 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mezzo.cli.console import print_error
 from mezzo.cli.options import data_options
 from mezzo.common.errors import InputError
-from mezzo.common.memory import MemoryLimit
-from mezzo.common.memory import memory as bound
+
+if TYPE_CHECKING:
+    from mezzo.common.memory import MemoryLimit
 
 Memory = Annotated[
     str | None,
@@ -39,5 +40,7 @@ def bounded(memory: str | None, cluster: str | None) -> "Iterator[MemoryLimit]":
             f"--memory is {memory} and --cluster is {cluster!r}: the bound is on this process, and"
             " workers are others; leave one out"
         )
+    from mezzo.common.memory import memory as bound
+
     with bound(memory, tell=print_error) as memory_bound:
         yield memory_bound
