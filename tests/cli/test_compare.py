@@ -107,3 +107,35 @@ def test_bad_input_is_2_and_one_line(run, words, message):
 def test_data_has_to_be_given(run):
     ran = run("compare", "model.onnx", "bf16.onnx")
     assert ran.code == 2 and "--data" in ran.err
+
+
+def test_swapped_models_are_noticed_with_the_command_to_give(run):
+    words = ("--data", "data.npz", "--max-error", "1e-2", "--no-layers")
+    ran = run("compare", "bf16.onnx", "model.onnx", *words)
+    assert (ran.code, ran.err) == (
+        0,
+        "mezzo: 'bf16.onnx' has low precision and 'model.onnx' has none; the reference comes first: mezzo compare "
+        "model.onnx bf16.onnx --data data.npz --max-error 0.01\n",
+    )
+    assert run("compare", "model.onnx", "bf16.onnx", *words).err == ""
+    assert run("compare", "bf16.onnx", "bf16.onnx", *words).err == ""
+
+
+def test_data_in_several_files_is_given_to_the_next_command_again(run, folder):
+    x = np.load("data.npz")["x"]
+    np.save("a.npy", x[:10])
+    np.save("b c.npy", x[10:])
+    ran = run("compare", "model.onnx", "bf16.onnx", "--data", "?.npy", "--data", "b c.npy", "--preprocess", "scale=2")
+    assert (ran.code, ran.err) == (0, "")
+    assert "next    mezzo ranges model.onnx --data '?.npy' --data 'b c.npy' --preprocess scale=2\n" in ran.out
+    ran = run("compare", "model.onnx", "bf16.onnx", "--data", "x=data.npz", "--data", "x=a.npy", "--json")
+    document = json.loads(ran.out)
+    assert document["data"] == {"name": "x=data.npz, x=a.npy", "batches": 2, "samples": 40, "seed": None}
+
+
+def test_what_was_done_to_the_data_is_said_once_and_stands_in_the_account(run):
+    np.savez("one.npz", np.load("data.npz")["x"][0])
+    ran = run("compare", "model.onnx", "bf16.onnx", "--data", "one.npz", "--json")
+    notes = ["array 'arr_0' is taken for input 'x'", "a batch axis is added to 'x'"]
+    assert ran.err == "".join(f"mezzo: one.npz: {note}\n" for note in notes)
+    assert json.loads(ran.out)["data"]["name"] == f"one.npz ({'; '.join(notes)})"

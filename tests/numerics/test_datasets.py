@@ -6,13 +6,14 @@ import struct
 import zipfile
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx.parser
 import pytest
 
 from mezzo.common.errors import InputError
 from mezzo.evaluate.model_data import open_model_data
-from mezzo.numerics.data import npz
+from mezzo.numerics.data import npz, replay
 from mezzo.numerics.data.datasets import open_data
 from mezzo.numerics.data.npz import NpzFile
 from mezzo.onnx.opening import open_model
@@ -311,3 +312,101 @@ def test_models_of_a_fixed_length_get_batches_of_it():
     ]
     with pytest.raises(InputError, match=r"batch 0: input 'x': found f64\[1,2\], wanted f32\[2,2\]"):
         list(open_model_data(open_model(model), [{"x": np.zeros((1, 2))}]))
+
+
+class Tensor:
+    """What a tensor of PyTorch shows of itself, on another device and with a gradient."""
+
+    def __init__(self, array, dtype="torch.float32", is_here=False):
+        self.array, self.dtype, self.is_here = np.asarray(array), dtype, is_here
+
+    @property
+    def shape(self):
+        return self.array.shape
+
+    def detach(self):
+        return self
+
+    def cpu(self):
+        return Tensor(self.array, self.dtype, is_here=True)
+
+    def float(self):
+        return Tensor(self.array.astype(np.float32), is_here=self.is_here)
+
+    def __array__(self, dtype=None, copy=None):
+        assert self.is_here and self.dtype != "torch.bfloat16"
+        return self.array
+
+
+@pytest.mark.parametrize(
+    ("item", "note"),
+    [
+        ({"x": np.ones((1, 2))}, []),
+        (np.ones((1, 2)), []),
+        (Tensor(np.ones((1, 2))), []),
+        ((Tensor(np.ones((1, 2)), "torch.bfloat16"),), []),
+        ([np.ones((1, 2)), np.zeros(1)], ["of each batch of 2 only 'x' is taken"]),
+        (({"x": np.ones((1, 2))}, np.zeros(1)), ["of each batch only the dict is taken"]),
+    ],
+)
+def test_batches_are_dicts_arrays_tensors_or_tuples(item, note):
+    data = open_data(iter([item]), ["x"])
+    (batch,) = data
+    assert batch.feeds["x"].tolist() == [[1.0, 1.0]] and data.notes == note
+
+
+def test_a_tuple_is_in_the_order_of_inputs_and_labels():
+    arrays = tuple(np.full((1,), number) for number in range(3))
+    (batch,) = open_data([arrays], ["a", "b"], labels=["t"])
+    assert (batch.feeds["a"], batch.feeds["b"], batch.labels["t"]) == (0, 1, 2)
+    with pytest.raises(
+        InputError, match=r"found 2 arrays without names, and the model wants 'a', 'b', 't' .label.; give"
+    ):
+        list(open_data([arrays[:2]], ["a", "b"], labels=["t"]))
+    with pytest.raises(InputError, match="found an array without a name, and the model wants 'a', 'b'"):
+        list(open_data([np.ones(1)], ["a", "b"]))
+
+
+class Shuffling:
+    """A loader that gives other batches each time that it is iterated over."""
+
+    def __init__(self):
+        self.passes = 0
+
+    def __iter__(self):
+        self.passes += 1
+        return iter([{"x": np.full((2, 2), self.passes)}])
+
+
+def test_a_loader_is_read_once():
+    loader = Shuffling()
+    data = open_data(loader, ["x"], batch_size=1)
+    assert [[batch.feeds["x"].tolist() for batch in data] for _ in range(2)] == [[[[1, 1]], [[1, 1]]]] * 2
+    assert loader.passes == 1
+
+
+@pytest.mark.parametrize("dtype", ["f4", "i8", "?", "U3", ml_dtypes.bfloat16])
+def test_batches_past_the_memory_are_kept_in_a_file_bit_for_bit(monkeypatch, dtype):
+    monkeypatch.setattr(replay, "_MOST_BYTES", 16)
+    arrays = [np.arange(12).reshape(3, 4).T.astype(dtype), np.zeros((0, 2), dtype), np.array(1).astype(dtype)]
+    data = open_data(iter([{"x": array} for array in arrays]), ["x"])
+    for _ in range(2):
+        for batch, array in zip(data, arrays, strict=True):
+            feed = batch.feeds["x"]
+            assert (feed.shape, feed.dtype, feed.tobytes()) == (array.shape, array.dtype, array.tobytes())
+
+
+def test_bytes_of_images_are_asked_about():
+    model = open_model(onnx.parser.parse_model(IMAGES))
+    pixels = np.zeros((1, 3, 2, 2), np.uint8)
+    with pytest.raises(
+        InputError,
+        match=r"batch 0: input 'x': found u8\[1,3,2,2\], numbers from 0 to 255, wanted f32\[N,3,2,2\] as the model was "
+        r"trained on; give mezzo.DataFiles\(..., preprocess='scale=1/255'\), or .astype\(np.float32\)",
+    ):
+        list(open_model_data(model, pixels))
+    assert len(list(open_model_data(model, pixels.astype(np.float32)))) == 1
+
+
+IMAGES = """<ir_version: 10, opset_import: ["": 18]>
+g (float[N,3,2,2] x) => (float[N,3,2,2] y) { y = Relu(x) }"""

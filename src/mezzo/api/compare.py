@@ -54,9 +54,10 @@ def compare(
     informative: NaN or infinities among them, no sample, or outputs that never change.
 
     Args:
-        data: an .npz file, a folder of them, or dicts of arrays by the reference's input names;
-            "random", or "random:" and a seed, draws inputs that fit the reference, which proves
-            little.
+        data: a file (.npz, .npy, .csv, .txt, an image), a folder, a pattern, several of these, or
+            `mezzo.DataFiles`; an array, dicts or tuples of arrays by the reference's inputs, an
+            iterable of them, or a function that returns one; "random", or "random:" and a seed,
+            draws inputs that fit the reference, which proves little.
         max_error: largest relative L2 error of an output, ||y - ref|| / ||ref|| over the data; by
             default a few eps of the coarsest float format that an output depends on, never below
             the noise of FP32 in that output.
@@ -104,12 +105,18 @@ def compare(
     comparison = compare_models(first, second.runnable(second.original), dataset, options, second)
     target, low = recorded_target(second)
     gain = None if target is None or low is None else recorded_gain(target, low)
+    is_swapped = comparison.is_swapped or (low is None and recorded_target(first)[1] is not None)
+    notes = [
+        f"{first.name} has low precision and {second.name} has none: the reference comes first"
+    ]
     return replace(
         comparison,
         sizes_bytes=(first.size_bytes, second.size_bytes),
         target=target,
         gain=gain,
         names=options.names,
+        is_swapped=is_swapped,
+        notes=(*(notes if is_swapped else ()), *comparison.notes),
     )
 
 

@@ -91,7 +91,7 @@ def convert(
             assumption.
         plan: a plan to replay instead of deciding; it must be of this model, and other options must
             be those it was made with.
-        data: an .npz file, a folder of them, or dicts of arrays by input name: nodes that overflow
+        data: files or arrays, as of `mezzo.compare`: nodes that overflow
             on it stay FP32, nodes that were only suspected and fit run in low precision, and the
             result is checked on it in true precision; `labels` names arrays that are no inputs,
             `batch_size` splits along the first axis. "random" draws inputs that fit the model: they

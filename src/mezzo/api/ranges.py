@@ -30,7 +30,7 @@ def ranges(
     """Measure the range of every float value of a model on data, also in subgraphs and functions.
 
     Args:
-        data: an .npz file, a folder of them, or an iterable of dicts of arrays by input name.
+        data: files or arrays, as of `mezzo.compare`.
         batch_size: split each file or dict along its first axis.
         labels: names in the data that are no inputs.
         resume: a file with the measurement's state; if it exists, the measurement continues after

@@ -141,7 +141,12 @@ def compare_models(
         verdict=_judge(results, tally, options, standards.faults),
         metric=None if tally is None else tally.result(),
         notes=(*notes, *layer_notes),
+        is_swapped=_has_low(pair.formats[0]) and not _has_low(pair.formats[1]),
     )
+
+
+def _has_low(formats: frozenset[DType]) -> bool:
+    return not formats <= {DType.FLOAT32, DType.FLOAT64}
 
 
 _Team = Team[Feeds | None, Answered]

@@ -193,7 +193,8 @@ class Comparison(Displayed):
     """The outputs of one model compared with a reference's. `run`: "emulated" with every value
     rounded as typed, or "native" on a runtime. `sizes_bytes`: of the reference and the model, if
     known; `target`: the model's recorded target, `gain` that target's documented speedup; `names`:
-    of the reference and the model, their paths if they are files.
+    of the reference and the model, their paths if they are files. `is_swapped`: the reference has
+    low precision, and the model has none.
     """
 
     data: DataSource
@@ -207,6 +208,7 @@ class Comparison(Displayed):
     target: str | None = None
     gain: Gain | None = None
     names: tuple[str, str] = ("the reference", "the model")
+    is_swapped: bool = False
 
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write a self-contained HTML page about the comparison, and return its path. It draws the

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mezzo.cli.console import print_error
 from mezzo.cli.exit_codes import end_with
 from mezzo.cli.options import choices, ci_options, cluster_options, data_options, memory_option
 from mezzo.cli.options import options as shared
@@ -94,7 +95,7 @@ def compare(
     resources.check(data_files)
 
     from mezzo.api.compare import compare as compare_models
-    from mezzo.cli.hints.suggestions import CommandContext
+    from mezzo.cli.hints.suggestions import CommandContext, describe_swap
 
     name = os.fspath(model)
     with (
@@ -112,6 +113,8 @@ def compare(
         verb="compare", source=reference, result=model, options=options, data=data_files,
         labels=labels or (), batch=batch, budget=None if max_error is None else f"{max_error:g}",
     )  # fmt: skip
+    if comparison.is_swapped:
+        print_error(describe_swap(context))
     settings = data_options.spell_settings(
         data=data_files, max_error=max_error, run=run, metric=metric, max_drop=max_drop,
         batch=batch, accumulate=accumulate, tile=tile,

@@ -112,6 +112,17 @@ def spell_step(aim: Aim, context: CommandContext) -> NextCommand:
             assert_never(aim.move)
 
 
+def describe_swap(context: CommandContext) -> str:
+    """The sentence on a comparison whose reference should come second, with the command to give."""
+    budget = [] if context.budget is None else ["--max-error", context.budget]
+    words = [*context.data_words(context.data), *budget, *context.options.words("compare")]
+    command = spell_command("compare", context.result, context.source, *words)
+    return (
+        f"{os.fspath(context.source)!r} has low precision and {os.fspath(context.result)!r} has"
+        f" none; the reference comes first: {command}"
+    )
+
+
 def _write(context: CommandContext) -> NextCommand:
     words, why = context.options.words("convert"), "converts as planned"
     if context.saved is not None:

@@ -135,9 +135,11 @@ def read_data(sources: Sequence[Path] | None, preprocess: str | None) -> DataFil
             )
         return None
     logger = logging.getLogger("mezzo.numerics.data")
-    if not any(isinstance(handler, _Notes) for handler in logger.handlers):
-        logger.addHandler(_Notes())
-        logger.setLevel(logging.INFO)
+    earlier = [handler for handler in logger.handlers if isinstance(handler, _Notes)]
+    for handler in earlier:  # of another command of this process
+        logger.removeHandler(handler)
+    logger.addHandler(_Notes())
+    logger.setLevel(logging.INFO)
     return DataFiles(sources, preprocess)
 
 
