@@ -151,10 +151,13 @@ def _of_file(context: CommandContext, folder: ConvertedFolder) -> CommandContext
 
     file = find_worst_file(folder)
     data = dict(file.converted.plan.settings).get("data")
+    of_file_data = None if data is None else DataFiles(data)
+    if context.data is not None and context.data.single is None:  # data of the only model
+        of_file_data = context.data
     of_parts = (option.name for option in fields(Request) if about(option).form in _OF_ONE_MODEL)
     return replace(
         context, source=folder.source / file.source, result=folder.path / file.result,
-        options=context.options.without(*of_parts), data=None if data is None else DataFiles(data),
+        options=context.options.without(*of_parts), data=of_file_data,
     )  # fmt: skip
 
 

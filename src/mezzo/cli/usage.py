@@ -1,5 +1,6 @@
 """Usage errors in one line, with the command to type instead."""
 
+import os
 import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from mezzo.cli.hints.other_tools import PYTORCH
 from mezzo.common.name_matching import fold, matching_names, nearest
 
 _BAD_INPUT = 2
+_DATA_SUFFIXES = (".npz", ".npy", ".csv", ".tsv", ".txt", ".png", ".jpg", ".jpeg", ".webp")
 # Words of the parser's messages on numbers, and what to give.
 _NUMBERS = {
     "integer": "a whole number", "int": "a whole number", "number": "a number", "float": "a number",
@@ -138,6 +140,12 @@ def _too_many(command: str, extra: Sequence[str], correction: Correction) -> str
     if equals and f"--{name.replace('_', '-')}" in options:
         written = f"--{name.replace('_', '-')} {shlex.quote(value)}"
         return f"{word!r} is no option of {command!r}; write {written}; see mezzo {command} --help"
+    if "--data" in options and word.lower().endswith(_DATA_SUFFIXES):
+        pattern = os.path.join(os.path.dirname(word), f"*{os.path.splitext(word)[1]}")
+        return (
+            f"{word!r} is one word too many, as a pattern without quotes gives; write --data"
+            f" '{pattern}', or --data before each file"
+        )
     takes = (
         f"takes {' and '.join(map(_metavar, arguments))}" if arguments else "takes options alone"
     )

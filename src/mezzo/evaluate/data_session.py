@@ -14,7 +14,7 @@ from mezzo.common.safe_paths import check_destinations
 from mezzo.contracts.frontend import Model, lab_of
 from mezzo.contracts.options.data_files import DataFiles
 from mezzo.evaluate.model_data import open_model_data
-from mezzo.numerics.data.datasets import Batch, Data, Dataset, names_files
+from mezzo.numerics.data.datasets import Batch, Data, Dataset, as_files
 from mezzo.numerics.data.splits import cut, split
 from mezzo.planner.options import Options
 
@@ -98,9 +98,8 @@ def open_session(
 
 def naming_data(options: Options, data: Data) -> Options:
     """The options with the data, as the user wrote it, in the plan's settings."""
-    if names_files(data):
-        data = DataFiles(data)
-    name = str(data) if isinstance(data, DataFiles) else "given batches"
+    files = as_files(data)
+    name = str(files) if isinstance(files, DataFiles) else "given batches"
     return options.with_settings(data=name)
 
 

@@ -12,7 +12,7 @@ from mezzo.contracts.frontend import Model, lab_of
 from mezzo.evaluate.batch_sizes import MANY, choose_batch_size
 from mezzo.evaluate.random_data import draw_data, read_seed
 from mezzo.numerics.data.array_fitting import check_images
-from mezzo.numerics.data.datasets import Batch, Data, Dataset, is_at_hand, open_data
+from mezzo.numerics.data.datasets import Batch, Data, Dataset, as_files, open_data
 
 
 def open_model_data(
@@ -36,6 +36,7 @@ def open_model_data(
         InputError: the data does not exist or has wrong names; while iterating: a wrong type or
             shape.
     """
+    data = as_files(data)
     inputs, seed = lab_of(model).inputs, read_seed(data)
     if seed is not None:
         if labels:
@@ -50,37 +51,30 @@ def open_model_data(
     types = {slot.name: slot for slot in inputs.types}
     folder = None if model.path is None else model.path.parent
 
-    def reopen(at_most: int | None = None) -> Dataset:
-        optional = inputs.optional | empty.keys()
-        return open_data(
-            data,
-            inputs.names,
-            labels=labels,
-            batch_size=batch_size,
-            at_most=at_most,
-            fixed_length=fixed,
-            optional=optional,
-            others=others,
-            types=types,
-            folder=folder,
-        )
-
-    opened = reopen()
-    is_peeked = batch_size is None and fixed is None and seed is None and is_at_hand(data)
+    opened = open_data(
+        data,
+        inputs.names,
+        labels=labels,
+        batch_size=batch_size,
+        fixed_length=fixed,
+        optional=inputs.optional | empty.keys(),
+        others=others,
+        types=types,
+        folder=folder,
+    )
+    cut = opened.start_cut if batch_size is None and fixed is None and seed is None else None
 
     @cache
-    def fitting() -> Dataset:
-        """The data in batches that fit in memory."""
-        few = next(iter(reopen(MANY))) if is_peeked else None
-        size = (
-            None
-            if few is None
-            else choose_batch_size(model, replace(few, feeds={**empty, **few.feeds}))
-        )
-        return opened if size is None else reopen(size)
+    def choose_size() -> int | None:
+        """The size of batches that fit in memory; None: the data as it comes."""
+        few = None if cut is None else next(cut(MANY), None)
+        if few is None:
+            return None
+        return choose_batch_size(model, replace(few, feeds={**empty, **few.feeds}))
 
     def start() -> Iterator[Batch]:
-        for batch in fitting():
+        size = choose_size()
+        for batch in opened if cut is None or size is None else cut(size):
             fed = replace(batch, feeds={**empty, **batch.feeds})
             try:
                 check_images(fed.feeds, types)

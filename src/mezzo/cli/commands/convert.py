@@ -88,7 +88,7 @@ def convert(
     from mezzo.cli.hints.suggestions import CommandContext
 
     resources = Resources(memory=memory, cluster=cluster, workers=workers, resume=resume)
-    data_files = data_options.read_data(data, preprocess)
+    data_files = data_options.read_maybe_data(data, preprocess)
     resources.check(data_files)
     output = Output(
         report=report, junit=junit, markdown=markdown, verbose=verbose, as_json=as_json,

@@ -75,7 +75,7 @@ def quantize_report(
     """
     resources = Resources(memory=memory, cluster=cluster, workers=workers, resume=resume)
     data_files = data_options.read_data(data, preprocess)
-    held_out_files = data_options.read_data(held_out, preprocess if held_out else None)
+    held_out_files = data_options.read_maybe_data(held_out, preprocess if held_out else None)
     resources.check(data_files)
     chosen = options.to_library()
     limit_s = read_duration(time_limit)

@@ -117,7 +117,7 @@ def tune(
     check_destination(result)
     resources = Resources(memory=memory, cluster=cluster, workers=workers, resume=resume)
     data_files = data_options.read_data(data, preprocess)
-    held_out_files = data_options.read_data(held_out, preprocess if held_out else None)
+    held_out_files = data_options.read_maybe_data(held_out, preprocess if held_out else None)
     resources.check(data_files)
     check_report(report, source, result, save_plan=save_plan, resume=resume)
     chosen = options.to_writing()

@@ -122,18 +122,23 @@ Top = Annotated[
 ]
 
 
-def read_data(sources: Sequence[Path] | None, preprocess: str | None) -> DataFiles | None:
-    """The data that a command names; what is done to fit it to the model goes to stderr.
+def read_maybe_data(sources: Sequence[Path] | None, preprocess: str | None) -> DataFiles | None:
+    """The data that a command names, None if it names none.
 
     Raises InputError: there is preprocessing without data.
     """
-    if not sources:
-        if preprocess is not None:
-            raise InputError(
-                f"--preprocess is {preprocess!r}, and no data is given; give --data too, or leave"
-                " it out"
-            )
-        return None
+    if sources:
+        return read_data(sources, preprocess)
+    if preprocess is not None:
+        raise InputError(
+            f"--preprocess is {preprocess!r}, and no data is given; give --data too, or leave it"
+            " out"
+        )
+    return None
+
+
+def read_data(sources: Sequence[Path], preprocess: str | None) -> DataFiles:
+    """The data that a command names; what is done to fit it to the model goes to stderr."""
     logger = logging.getLogger("mezzo.numerics.data")
     earlier = [handler for handler in logger.handlers if isinstance(handler, _Notes)]
     for handler in earlier:  # of another command of this process

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -78,11 +78,14 @@ class Dataset:
         seed: int | None = None,
         content: tuple[str, ...] = (),
         notes: "Notes | None" = None,
+        start_cut: "Callable[[int], Iterator[Batch]] | None" = None,
     ) -> None:
         """`start` begins a pass over the data. `seed`: set for random inputs. `content`: one digest
-        per file, to tell files of equal names apart; empty for other data.
+        per file, to tell files of equal names apart; empty for other data. `start_cut` begins a
+        pass in batches of a size at most; None if the data has batches of its own.
         """
         self.notes = Notes() if notes is None else notes
+        self.start_cut = start_cut
         self.name = name
         self.content = content
         self.seed = seed
@@ -129,7 +132,6 @@ def open_data(
     *,
     labels: Sequence[str] = (),
     batch_size: int | None = None,
-    at_most: int | None = None,
     fixed_length: int | None = None,
     optional: Collection[str] = (),
     others: bool = False,
@@ -137,10 +139,9 @@ def open_data(
     folder: Path | None = None,
 ) -> Dataset:
     """Open files, one dict or array, an iterable of them, or a callable that returns an iterable.
-    `batch_size` splits along the first axis; `at_most` does so only where arrays have equal
-    lengths, and so does `fixed_length`, after which left-over samples are left out. `optional`:
-    inputs that may be absent. `others`: further arrays are ignored. `types`: of inputs; `folder`:
-    that of the model.
+    `batch_size` splits along the first axis, and so does `fixed_length`, which leaves out samples
+    that are left over. `optional`: inputs that may be absent. `others`: further arrays are ignored.
+    `types`: of inputs; `folder`: that of the model.
 
     Raises:
         InputError: the data does not exist, or a file's names are wrong.
@@ -151,10 +152,8 @@ def open_data(
         inputs=tuple(inputs), optional=frozenset(optional), labels=tuple(labels), others=others,
         types=types or {},
     )  # fmt: skip
-    size = at_most if batch_size is None else batch_size
-    cutting = _Cutting(size or fixed_length, bool(batch_size or fixed_length), fixed_length)
-    if names_files(data):
-        data = DataFiles(data)
+    cutting = _Cutting(batch_size or fixed_length, bool(batch_size or fixed_length), fixed_length)
+    data = as_files(data)
     if isinstance(data, DataFiles):
         function = find_function(data)
         if function is None:
@@ -164,7 +163,7 @@ def open_data(
         content = () if source is None else (digest_file(source),)
         return _from_python(function, _guarded(function, loaded), expected, cutting, content)
     if isinstance(data, Mapping) or hasattr(data, "shape"):
-        return _from_python("one batch", [data], expected, cutting)
+        return _from_python("one batch", [data], expected, cutting, is_one=True)
     if callable(data) and not isinstance(data, Iterable):
         start, notes = data, Notes()
         return Dataset(
@@ -180,15 +179,6 @@ def open_data(
     return _from_python("batches", data, expected, cutting)
 
 
-def is_at_hand(data: Data) -> bool:
-    """Whether data is in files or in one batch: it can be opened again, with other batch sizes."""
-    if names_files(data):
-        data = DataFiles(data)
-    if isinstance(data, DataFiles):
-        return find_function(data) is None
-    return isinstance(data, Mapping) or hasattr(data, "shape")
-
-
 class _Cutting(NamedTuple):
     """The length of parts to split arrays into along their first axis. `is_asked`: arrays that
     cannot be split are an error. `fixed_length`: the model's, if it is why.
@@ -199,15 +189,11 @@ class _Cutting(NamedTuple):
     fixed_length: int | None = None
 
 
-def names_files(data: Any) -> TypeGuard[Source | Sequence[Source]]:
-    """Whether data is a path, or several of them."""
-    if isinstance(data, str | os.PathLike):
-        return True
-    return (
-        isinstance(data, list | tuple)
-        and bool(data)
-        and all(isinstance(each, str | os.PathLike) for each in data)
-    )
+def as_files(data: Data) -> Data:
+    """Data that is a path, or several of them, as a record of files; other data as it is."""
+    given: Sequence[Any] = data if isinstance(data, list | tuple) else [data]
+    paths = [os.fspath(path) for path in given if isinstance(path, str | os.PathLike)]
+    return DataFiles(paths) if paths and len(paths) == len(given) else data
 
 
 def _open_parts(
@@ -218,15 +204,17 @@ def _open_parts(
     for note in found:
         notes.add(name, note)
 
-    def start() -> Iterator[Batch]:
+    def start(at_most: int | None = None) -> Iterator[Batch]:
+        chosen = cutting if at_most is None else cutting._replace(size=at_most)
         for part in parts:
-            runs = _runs_of(part, cutting, notes)
+            runs = _runs_of(part, chosen, notes)
             batches = zip(runs, part.read(runs), strict=True)
             for (begin, end), arrays in batches:
                 origin = part.origin if len(runs) == 1 else f"{part.origin}[{begin}:{end}]"
                 yield _make_batch(arrays, expected, origin)
 
-    return Dataset(name, start, content=tuple(part.digest for part in parts), notes=notes)
+    content = tuple(part.digest for part in parts)
+    return Dataset(name, start, content=content, notes=notes, start_cut=start)
 
 
 def _runs_of(part: Part, cutting: _Cutting, notes: Notes) -> list[Run]:
@@ -270,19 +258,23 @@ def _from_python(
     expected: ExpectedArrays,
     cutting: _Cutting,
     content: tuple[str, ...] = (),
+    *,
+    is_one: bool = False,
 ) -> Dataset:
     """The batches of an iterable. What is no list is read once and kept: a generator cannot be read
-    again, and a shuffling loader would give other batches.
+    again, and a shuffling loader would give other batches. `is_one`: one batch, to cut as needed.
     """
     notes = Notes()
     kept = data if isinstance(data, list | tuple) else None
     replay = None if kept is not None else Replay(_name_all(data, expected, notes))
 
-    def start() -> Iterator[Batch]:
+    def start(at_most: int | None = None) -> Iterator[Batch]:
+        chosen = cutting if at_most is None else cutting._replace(size=at_most)
         named = replay or _name_all(kept or (), expected, notes)
-        return _cut_all(named, expected, cutting, notes)
+        return _cut_all(named, expected, chosen, notes)
 
-    return Dataset(name, start, content=content, notes=notes)
+    start_cut = start if is_one else None
+    return Dataset(name, start, content=content, notes=notes, start_cut=start_cut)
 
 
 def _name_all(
