@@ -70,7 +70,9 @@ _TARGETS_NAMED = {
     "cli.hints.examples": "examples are commands as people write them",
     "common.file_kinds": "TensorRT's package, which makes such files, has the name of its target",
     "common.packages": "TensorRT's package has the name of its target",
+    "cli.options.trtexec_option": "trtexec's lines are for this target alone",
     "io.exports.trt": "the tool has the name of its target",
+    "io.trtexec": "trtexec's lines are for this target alone",
 }
 # Who may import a front end by name, and why; discovery finds them for all others.
 _ABOUT_ONE_FRONTEND = {
@@ -84,7 +86,7 @@ _LATE = {
     "analysis": (4, "discovery imports every rule to list it; numpy is loaded when arrays are looked at"),
     "api": (22, "`import mezzo` and errors in options come at once; a verb loads what it works with when it starts"),
     "aten": (1, "PyTorch is loaded when a program of its own comes in"),
-    "cli": (159, "help, errors and completion come at once; what a command works with is loaded when it runs"),
+    "cli": (162, "help, errors and completion come at once; what a command works with is loaded when it runs"),
     "clusters": (2, "Ray takes a second to load: it is loaded when a cluster is asked for"),
     "common": (7, "what only one system has, what is read when asked for, what is worked out for a misspelled word"),
     "contracts": (17, "problems are named everywhere; numpy is loaded when one is planned"),

@@ -50,6 +50,7 @@ def main(arguments: Sequence[str] | None, interrupts: Interrupts) -> int:
             config: ProjectConfig | None = None
             if words and words[0] in COMMANDS:
                 check_said_once(COMMANDS[words[0]].load().params, words[1:])
+                words = _with_trtexec(words)
                 config = _read_config(file, words)
             run = partial(
                 command.main, args=words, prog_name="mezzo", standalone_mode=False, obj=config,
@@ -73,6 +74,15 @@ def _complete(run: partial[Any]) -> Any:
     from mezzo.cli.hints.completion import answer_bash, is_asked_by_bash
 
     return answer_bash(os.environ, run) if is_asked_by_bash(os.environ) else run()
+
+
+def _with_trtexec(words: list[str]) -> list[str]:
+    """The words of a command with those that its trtexec line means, if it has one."""
+    if not any(word.startswith("--from-trtexec") for word in words):
+        return words
+    from mezzo.cli.options.trtexec_option import expand
+
+    return expand(words, COMMANDS[words[0]].load().params)
 
 
 def _read_config(file: Path | None, words: Sequence[str]) -> "ProjectConfig | None":

@@ -15,6 +15,7 @@ from mezzo.cli.options import (
     data_options,
     memory_option,
     resume_option,
+    trtexec_option,
 )
 from mezzo.cli.options import options as shared
 from mezzo.cli.options.report_option import Report, check_report
@@ -59,6 +60,7 @@ def convert(
     source: _Source,
     result: _Result = None,
     options: shared.CommandOptions,
+    from_trtexec: trtexec_option.FromTrtexec = None,
     plan_file: shared.PlanFile = None,
     data: data_options.MaybeData = None,
     preprocess: data_options.Preprocess = None,
@@ -112,8 +114,9 @@ def convert(
             folder_run.convert_models(context, output, words, of_one_model)
     else:
         convert_folder.check_single(words)
+        trtexec = trtexec_option.Migration(from_trtexec, options.word("to"), result)
         with ci_options.writing_errors(junit, markdown, "convert", os.fspath(source)):
-            _convert_model(context, output, resources, save_plan, overwrite=overwrite)
+            _convert_model(context, output, resources, save_plan, trtexec, overwrite=overwrite)
 
 
 def _convert_model(
@@ -121,6 +124,7 @@ def _convert_model(
     output: Output,
     resources: Resources,
     save_plan: Path | None,
+    trtexec: trtexec_option.Migration,
     *,
     overwrite: bool,
 ) -> None:
@@ -149,6 +153,7 @@ def _convert_model(
         context = replace(context, options=options)
         teller = _find_teller(context, converted, save_plan)
         _present(replace(context, teller=teller), output, converted, memory_bound)
+        trtexec.print_line(is_shown=not output.as_json)
     end_with_worst([None if converted.measured is None else converted.measured.ruling])
 
 

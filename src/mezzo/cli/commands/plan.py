@@ -8,6 +8,7 @@ import typer
 
 from mezzo.cli.console import MORE, output_layout, print_first_screen, print_json, print_text
 from mezzo.cli.options import options as shared
+from mezzo.cli.options import trtexec_option
 from mezzo.cli.options.choices import completing_plug_ins
 from mezzo.common.errors import InputError
 from mezzo.common.safe_paths import check_destinations, write_file
@@ -72,6 +73,7 @@ def plan(
             rich_help_panel=shared.COMMON_PANEL,
         ),
     ] = False,
+    from_trtexec: trtexec_option.FromTrtexec = None,
     tool: _Tool = None,
     out: _Out = None,
     plan_file: _PlanFile = None,
@@ -123,6 +125,7 @@ def plan(
         else []
     )
     print_first_screen(headline, rest, layout, has_all=has_all, more=MORE)
+    trtexec_option.Migration(from_trtexec, options.word("to")).print_line()
 
 
 def _report_rest(

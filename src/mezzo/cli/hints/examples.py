@@ -58,6 +58,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ),
         ("mezzo convert model.onnx again.onnx --plan plan.json", "replay them, edited or not"),
         ("mezzo convert model.onnx safe.onnx --data data.npz --json", "the whole account as data"),
+        (
+            "mezzo convert --from-trtexec 'trtexec --onnx=model.onnx --fp16 --saveEngine=e'",
+            "a trtexec line of TensorRT 10, for TensorRT 11",
+        ),
     ),
     "ranges": (
         ("mezzo ranges model.onnx --data data.npz", "what fp16 would do to each value"),
@@ -161,6 +165,8 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ),
         ("mezzo plan model.onnx --nodes", "every node by name"),
         ("mezzo plan model.onnx --to fp16 --json", "the plan itself on stdout"),
+        ("mezzo plan model.onnx --to fp16 --as nncf", "the same nodes, as NNCF takes them"),
+        ("mezzo plan plan.json --as trt --out build.sh", "a saved plan, for TensorRT 10"),
     ),
     "explain": (
         ("mezzo explain model.onnx /head/Gemm --to fp16", "why a node runs in what it runs in"),
