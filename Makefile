@@ -117,6 +117,11 @@ package: $(VENV)/.test  ## build wheel and sdist into dist/, fetch what they nee
 	@$(BIN)/python -m pip download $(PIP_FLAGS) --only-binary :all: --dest out/wheels dist/*.whl
 	@$(PYTEST) tests/package
 
+.PHONY: docker
+docker:  ## build the image `mezzo` and run it, where Docker runs
+	@if docker info >/dev/null 2>&1; then docker build --tag mezzo . && docker run --rm mezzo --version; \
+	else echo "make: Docker does not run here; the image is not built"; fi
+
 # Playwright's own Chromium where it can be had; else the system's, which Debian installs with apt-get.
 .PHONY: browser-test
 browser-test: $(VENV)/.test  ## install a headless Chromium for the tests and try the report and the site in it

@@ -26,7 +26,7 @@ _KIND = "project file"
 _ALL, _MODEL, _MATCH = "defaults", "model", "match"
 # A model's external data may then be anywhere.
 _UNSAFE = frozenset({"trust_external_paths"})
-# Options beside those of a request. Missing are those that name a cluster.
+# Further options. Missing are those that name a cluster.
 _OTHERS = frozenset(
     {
         "accumulate", "baseline", "batch", "data", "held-out", "jobs", "json", "junit", "labels",
@@ -215,4 +215,4 @@ def _inside(table: TomlTable, key: str, word: str, folder: Path) -> str:
 
 
 def _request() -> dict[str, Any]:
-    return {option.name: option for option in fields(Request) if about(option)}
+    return {option.name: option for option in fields(Request)}

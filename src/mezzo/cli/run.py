@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
 REFUSED = 1
 BAD_INPUT = 2
-# The errors that callers know; others are subclasses.
-_PUBLIC_ERRORS = (ModelError, ContractError, InputError, MezzoError)
-
 # Base class of usage errors. Typer exports only a subclass; the base's module depends on the
 # version.
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
@@ -130,8 +127,7 @@ def _print_fault(error: Exception, words: Sequence[str]) -> int | None:
             return explain_usage(error, words, partial(_report, words, "UsageError", BAD_INPUT))
         case MezzoError():
             code = REFUSED if isinstance(error, ContractError) else BAD_INPUT
-            kind = next(each for each in _PUBLIC_ERRORS if isinstance(error, each))
-            _report(words, kind.__name__, code, str(error))
+            _report(words, _public_name(error), code, str(error))
             return code
         case OSError():
             location = "" if error.filename is None else f"{error.filename}: "
@@ -144,6 +140,12 @@ def _print_fault(error: Exception, words: Sequence[str]) -> int | None:
             return REFUSED
         case _:
             return None
+
+
+def _public_name(error: MezzoError) -> str:
+    """The name of the nearest class of an error that callers know."""
+    names = {each.__name__ for each in (ModelError, ContractError, InputError, MezzoError)}
+    return next(each.__name__ for each in type(error).__mro__ if each.__name__ in names)
 
 
 def _report(words: Sequence[str], kind: str, exit_code: int, message: str) -> None:

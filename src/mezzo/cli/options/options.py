@@ -341,7 +341,7 @@ def with_options(
             for name, value in values.items()
             if _is_named(context, name, in_file=in_file)
         }
-        of_model = _no_options
+        of_model: OfModel = _no_options
         if in_file:
             own, of_model = _model_options(context, arguments, values)
             written |= _settle(own)
