@@ -44,7 +44,7 @@ def missing_in_quotes(text: str) -> list[str]:
 def _missing_in_words(quoted: str) -> Iterator[str]:
     if re.match(r"mezzo [a-z]", quoted) or re.match(r"(make|python) \S", quoted):
         yield from missing_in_command(quoted)
-    elif _MODULE.match(quoted):
+    elif _MODULE.match(quoted) and quoted != "mezzo.toml":
         yield from [] if _is_name(quoted) else [f"{quoted}: no such name"]
     elif "/" in quoted and not _STANDS_FOR.search(quoted):
         yield from _missing_file(quoted.partition(" ")[0])
