@@ -23,6 +23,7 @@ body { font: 15px/1.45 system-ui, sans-serif; max-width: 75rem; margin: 2rem aut
 h1 { font-size: 1.25rem; } h2 { font-size: 1.05rem; margin-top: 2rem; }
 table { border-collapse: collapse; width: 100%; } td, th { padding: .3rem .6rem; text-align: left;
   border-bottom: 1px solid var(--line); vertical-align: top; overflow-wrap: anywhere; }
+th { white-space: nowrap; } td:first-child { min-width: 9rem; }
 .number { text-align: right; white-space: nowrap; } .dim { color: var(--dim); }
 .wrong, .failed { color: var(--bad); } .right { color: var(--good); }
 ul.counts { list-style: none; padding: 0; display: flex; gap: 1.5rem; flex-wrap: wrap; }

@@ -35,7 +35,7 @@ def to_markdown(suite: Suite) -> str:
     lines = [f"### mezzo {suite.command}: {counts}", "", _code(suite.title), ""]
     if bad:
         lines += [*_table(bad), ""]
-    if len(suite.cases) == 1:
+    if fine and len(suite.cases) == 1:
         lines += _table(fine)
     elif fine:
         lines += ["<details>", f"<summary>{spell_count(len(fine), 'other model')}</summary>", ""]
