@@ -18,7 +18,7 @@ from report_pages import HOSTILE, TEXT, account_of, blocks, named
 from mezzo.api import convert as pipeline
 from mezzo.api.outlines import outline_pair, outline_strategies
 from mezzo.cli import main
-from mezzo.report.html import render
+from mezzo.report.html import packing, render
 from mezzo.report.html.page import MARK
 from mezzo.report.records.account import describe_conversion, describe_strategies, schema, with_graph
 from mezzo.report.views.grouping import find_repeats
@@ -27,8 +27,7 @@ from mezzo.report.views.grouping import find_repeats
 def unpack(page: str) -> dict[str, object]:
     packed = re.search(r'<script type="text/plain" id="account">([^<]*)</script>', page)
     assert packed is not None
-    found: dict[str, object] = json.loads(gzip.decompress(base64.b64decode(packed[1])))
-    return found
+    return packing.unpack(packed[1])
 
 
 class Tags(HTMLParser):
@@ -64,6 +63,26 @@ def test_strategies_account_keeps_the_schema(tmp_path: Path) -> None:
 def test_page_holds_the_whole_account() -> None:
     account = account_of(named())
     assert unpack(render(account)) == account
+
+
+def test_long_lists_are_columns_and_names_stand_once() -> None:
+    account = account_of(blocks(8))
+    text = gzip.decompress(base64.b64decode(packing.pack(account))).decode()
+    assert json.dumps(account).count('"/net/block.5/fc/MatMul"') > 1
+    assert text.count('"/net/block.5/fc/MatMul"') == 1
+    assert text.count('"producer"') == text.count('"category"') == 1
+
+
+_NO_WORD = b'{"strings": [], "account": {"decisions": {"columns": {"name": {"words": [7]}}}}}'
+
+
+@pytest.mark.parametrize("content", [b"[]", b"no JSON", _NO_WORD, b'{"strings": [], "account": 3}'])
+def test_packed_text_that_is_no_account_is_refused(content: bytes) -> None:
+    for packed in (content.decode(), base64.b64encode(content).decode()):
+        with pytest.raises(ValueError, match="cannot be unpacked"):
+            packing.unpack(packed)
+    with pytest.raises(ValueError, match="cannot be unpacked"):
+        packing.unpack(base64.b64encode(gzip.compress(content)).decode())
 
 
 def test_names_reach_the_page_only_packed() -> None:

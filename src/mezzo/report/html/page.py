@@ -6,10 +6,8 @@ allows the listed script digests, and forbids every request.
 """
 
 import base64
-import gzip
 import hashlib
 import html
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -18,6 +16,7 @@ from importlib.resources import files
 from mezzo.common.errors import InputError
 from mezzo.common.message_style import option
 from mezzo.common.safe_paths import check_destination, open_regular
+from mezzo.report.html.packing import pack
 from mezzo.report.layout.names import clean
 
 # The first line of every page.
@@ -25,8 +24,8 @@ MARK = "<!DOCTYPE html><!-- mezzo-report/1 -->"
 _LIBRARIES = ("cytoscape.min.js", "dagre.min.js", "tabulator.min.js", "uPlot.iife.min.js")
 _STYLES = ("vendor/tabulator.min.css", "vendor/uPlot.min.css", "style.css")
 _SCRIPTS = (
-    "text.js", "account.js", "tree.js", "layout.js", "colours.js", "drawing.js", "details.js",
-    "rows.js", "tables.js", "charts.js", "summary.js", "page.js",
+    "text.js", "packing.js", "account.js", "tree.js", "layout.js", "colours.js", "drawing.js",
+    "details.js", "rows.js", "tables.js", "charts.js", "summary.js", "page.js",
 )  # fmt: skip
 _SLOT = re.compile(r"<!--slot:(\w+)-->")
 
@@ -50,7 +49,7 @@ def render(account: Mapping[str, object]) -> str:
         "policy": html.escape(_policy(scripts)),
         "styles": "\n".join(f"<style>{_read(name)}</style>" for name in _STYLES),
         "licences": html.escape(_read("vendor/LICENSES")),
-        "account": _pack(account),
+        "account": pack(account),
         "scripts": "\n".join(f"<script>{script}</script>" for script in scripts),
     }
     # One pass over the template: slot contents are not searched for slots.
@@ -88,12 +87,6 @@ def _policy(scripts: list[str]) -> str:
         + " ".join(f"'sha256-{digest}'" for digest in digests)
         + "; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
-
-
-def _pack(account: Mapping[str, object]) -> str:
-    """The account as gzip in base64, deterministic."""
-    text = json.dumps(account, allow_nan=False, separators=(",", ":"))
-    return base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode()
 
 
 def _name(account: Mapping[str, object]) -> str:

@@ -189,6 +189,7 @@ def _account(
         "tried": [],
         "graph": None,
         "plans": [],
+        "runs": [],
         "next": [],
     }
     assert content.keys() <= sections_by_name.keys(), "a section that the schema does not know"
@@ -264,6 +265,7 @@ def _stayed_high(plan: Plan) -> list[Document]:
     return [
         {
             "rule": g.rule,
+            "cause": g.cause.value,
             "count": len(g.nodes),
             "because": list(g.reasons),
             "nodes": [node.name for node in g.nodes],

@@ -1,12 +1,37 @@
 """Counts of a plan's nodes by precision, and groups of nodes that stayed high by rule."""
 
+import enum
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mezzo.contracts.plans import AddCast, Plan, PlannedNode
 from mezzo.formats.dtypes import DType
+from mezzo.numerics.ranges.protection import DATA_RULES
 from mezzo.report.layout.numbers import spell_count
+
+
+class HighCause(enum.Enum):
+    """What keeps operators high, by kind."""
+
+    DATA = "data"  # the measured error or range
+    RULE = "rule"  # a rule of the policy or about the graph's structure
+    TARGET = "target"  # neither the target nor the schema runs them low
+    NEIGHBOR = "neighbor"  # low would cost more casts than it gains
+    REQUEST = "request"  # an option of the user, or the model's interface
+
+    __hash__ = object.__hash__
+
+
+_CAUSE_OF_RULE = {
+    **dict.fromkeys((*DATA_RULES, "error-budget"), HighCause.DATA),
+    **dict.fromkeys(("target", "schema", "free-in-kernel"), HighCause.TARGET),
+    **dict.fromkeys(("follows", "casts-cost-more", "strategy", "tie"), HighCause.NEIGHBOR),
+    **dict.fromkeys(
+        ("exclude", "keep-region", "fix-region", "region", "interface", "contract", "typed"),
+        HighCause.REQUEST,
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +41,11 @@ class HighNodeGroup:
     rule: str
     nodes: tuple[PlannedNode, ...]
     reasons: tuple[str, ...]
+
+    @property
+    def cause(self) -> HighCause:
+        """The kind of cause; a policy's rule unless the name is known as another kind."""
+        return _CAUSE_OF_RULE.get(self.rule, HighCause.RULE)
 
 
 def is_operator(node: PlannedNode) -> bool:

@@ -2,20 +2,23 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from mezzo.contracts.plans import AddCast, AddCopy, Edit, Plan, Retype, Rewire
 from mezzo.formats.dtypes import DType
 from mezzo.ir.graph import Graph
-from mezzo.ir.nodes import Kind, SourceLine
+from mezzo.ir.nodes import Kind, Node, SourceLine
 from mezzo.report.views.grouping import NodeBox, find_module, group_nodes
+
+_LONGEST_ATTRIBUTE = 120  # characters
 
 
 class OutlinedNode(NamedTuple):
     """A node of the graph. `group`, inputs and outputs are positions in the outline.
 
     `dtype` is the compute dtype in the source model, None without floats. `module` and `line` are
-    its origin in the exported program, None if unknown.
+    its origin in the exported program, None if unknown. `attributes` are as text, by name.
     """
 
     name: str
@@ -27,15 +30,20 @@ class OutlinedNode(NamedTuple):
     outputs: tuple[int | None, ...]
     module: str | None = None
     line: SourceLine | None = None
+    attributes: Mapping[str, str] = MappingProxyType({})
 
 
 class OutlinedValue(NamedTuple):
-    """A tensor of the source model. `elements` is nominal for symbolic shapes."""
+    """A tensor of the source model. `elements` is nominal for symbolic shapes.
+
+    `shape` has None per unknown dimension; None if the rank is unknown.
+    """
 
     name: str
     dtype: DType | None
     elements: int
     producer: int
+    shape: tuple[int | None, ...] | None = None
 
 
 class PlacedCast(NamedTuple):
@@ -92,14 +100,27 @@ def outline(graph: Graph, plans: Iterable[OutlinedPlan]) -> Outline:
             node.outputs,
             find_module(graph, node),
             graph.lines.get(node.id),
+            _spell_attributes(node),
         )
         for node in graph.nodes
     )
     values = tuple(
-        OutlinedValue(value.name, value.dtype, value.elements, value.producer)
-        for value in graph.values
+        OutlinedValue(
+            value.name, value.dtype, value.elements, value.producer, graph.shapes.get(number)
+        )
+        for number, value in enumerate(graph.values)
     )
     return Outline(groups, nodes, values, tuple(plans))
+
+
+def _spell_attributes(node: Node) -> Mapping[str, str]:
+    """A node's attributes as text, sorted by name, long ones cut."""
+    spelled = {}
+    for name, value in sorted(node.attributes.items()):
+        text = f"{value:.7g}" if isinstance(value, float) else str(value)
+        is_long = len(text) > _LONGEST_ATTRIBUTE
+        spelled[str(name)] = f"{text[: _LONGEST_ATTRIBUTE - 3]}..." if is_long else text
+    return spelled
 
 
 def outline_plan(graph: Graph, name: str, plan: Plan) -> OutlinedPlan:

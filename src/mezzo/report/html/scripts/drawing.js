@@ -1,8 +1,8 @@
 // The graph on the screen: boxes, edges, selection and navigation.
 "use strict";
 
-// Largest number of boxes in the first view, and its smallest zoom.
-const FIRST = 70, SMALLEST = 0.62;
+// Largest number of boxes in the first view, its smallest zoom, and how many groups may be tried.
+const FIRST = 70, SMALLEST = 0.62, TRIES = 6, TRIES_OF_LARGE = 3, LARGE = 20_000;
 const MOST_OPEN = 500;
 // The printable width of A4 or Letter paper in CSS pixels.
 const PAPER = 660;
@@ -64,8 +64,8 @@ class Drawing {
       everything.forEach((box) => { box.isOpen = box === this.tree.root; });
     }
     fits();
-    const tried = new Set();
-    while (tried.size < 6) {
+    const tried = new Set(), most = this.tree.byId.size > LARGE ? TRIES_OF_LARGE : TRIES;
+    while (tried.size < most) {
       const { places } = this.layout;
       const next = [...places.keys()].filter((box) => box.isGroup && !box.isOpen && !tried.has(box) && places.size + box.children.length <= FIRST)
         .sort((a, b) => b.ops - a.ops)[0];

@@ -42,14 +42,17 @@ function sizeOf(box, views) {
 // Edges between visible boxes: one per pair, with the number of values.
 function shownEdges(tree) {
   const known = new Map();
-  const standIns = new Map();
-  const standIn = (box) => {
-    let found = standIns.get(box);
-    if (found === undefined) standIns.set(box, found = tree.standIn(box));
+  // The closed group that stands for all that is in a group, or null: remembered per group, as
+  // hundreds of thousands of boxes share few groups.
+  const closed = new Map([[null, null]]);
+  const closedAround = (group) => {
+    let found = closed.get(group);
+    if (found === undefined) closed.set(group, found = closedAround(group.parent) ?? (group.isOpen ? null : group));
     return found;
   };
   for (const [from, to, value] of tree.edges) {
-    const source = standIn(from), target = standIn(to);
+    if (from.parent === to.parent && !from.parent.isOpen) continue;
+    const source = closedAround(from.parent) ?? from, target = closedAround(to.parent) ?? to;
     if (source === target) continue;
     const key = `${source.id} ${target.id}`;
     if (!known.has(key)) known.set(key, { id: key, source, target, values: new Set(), casts: new Set() });

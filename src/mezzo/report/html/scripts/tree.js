@@ -227,13 +227,6 @@ class Tree {
     return edges;
   }
 
-  // The visible box of another one: itself, or its outermost closed group.
-  standIn(box) {
-    let found = box;
-    for (let around = box.parent; around; around = around.parent) if (!around.isOpen) found = around;
-    return found;
-  }
-
   open(box) { for (let around = box; around; around = around.parent) if (around.isGroup) around.isOpen = true; }
   reveal(box) { if (box.parent) this.open(box.parent); }
 }
