@@ -118,3 +118,20 @@ def tokens(states: int = 0) -> onnx.ModelProto:
     table = onnx.numpy_helper.from_array(np.ones((8, 4), np.float32), "table")
     graph = helper.make_graph(nodes, "g", inputs, outputs, [table])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def measured(account: dict[str, Any], unit: str = "ns") -> dict[str, Any]:
+    """The account with a cost of every operator, 2e6 high and 1e6 low, and a frontier of three plans."""
+    names = [node["name"] for node in account["graph"]["nodes"] if node["kind"] == "op"]
+    nodes = [{"node": name, "high": 2e6, "low": 1e6} for name in names]
+    whole = 2e6 * len(names)
+    points = [(whole, 0, 0.0, None), (0.7 * whole, 1, 1e-4, 2e-4), (0.5 * whole, len(names), 1e-3, None)]
+    return {
+        **account,
+        "costs": {"source": "a profile", "unit": unit, "nodes": nodes},
+        "frontier": [
+            {"weight": 1.0, "cost": cost, "low_nodes": low, "predicted_error": predicted, "error": error,
+             "is_chosen": error is not None}
+            for cost, low, predicted, error in points
+        ],
+    }  # fmt: skip

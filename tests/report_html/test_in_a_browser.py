@@ -256,7 +256,7 @@ def test_everything_that_acts_has_a_name(opened: Opened) -> None:
         .map((one) => one.outerHTML.slice(0, 120))""")
     assert nameless == []
     seen = []
-    for _ in range(12):
+    for _ in range(40):  # through the menu and the reasons, to the graph
         opened.page.keyboard.press("Tab")
         seen.append(opened.run("document.activeElement.id || document.activeElement.textContent.slice(0, 20)"))
     assert "search" in seen and "theme" in seen and "zoom-in" in seen

@@ -146,7 +146,7 @@ def test_what_is_no_account_is_refused() -> None:
 
 def test_licences_of_all_that_is_carried_are_in_the_page() -> None:
     page = render(account_of(named(())))
-    for holder in ("Cytoscape Consortium", "Chris Pettitt", "Oli Folkerd", "Leon Sorokin"):
+    for holder in ("Cytoscape Consortium", "Chris Pettitt", "Oli Folkerd"):
         assert holder in page
 
 

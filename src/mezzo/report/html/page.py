@@ -21,11 +21,12 @@ from mezzo.report.layout.names import clean
 
 # The first line of every page.
 MARK = "<!DOCTYPE html><!-- mezzo-report/1 -->"
-_LIBRARIES = ("cytoscape.min.js", "dagre.min.js", "tabulator.min.js", "uPlot.iife.min.js")
-_STYLES = ("vendor/tabulator.min.css", "vendor/uPlot.min.css", "style.css")
+_LIBRARIES = ("cytoscape.min.js", "dagre.min.js", "tabulator.min.js")
+_STYLES = ("vendor/tabulator.min.css", "style.css")
 _SCRIPTS = (
-    "text.js", "packing.js", "account.js", "tree.js", "layout.js", "colours.js", "drawing.js",
-    "details.js", "rows.js", "tables.js", "charts.js", "summary.js", "page.js",
+    "text.js", "packing.js", "account.js", "links.js", "files.js", "colours.js", "measures.js",
+    "tree.js", "layout.js", "drawing.js", "details.js", "rows.js", "tables.js", "ranges.js",
+    "charts.js", "summary.js", "why.js", "sections.js", "toolbar.js", "search.js", "page.js",
 )  # fmt: skip
 _SLOT = re.compile(r"<!--slot:(\w+)-->")
 

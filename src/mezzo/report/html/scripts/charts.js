@@ -1,70 +1,90 @@
-// The frontier between cost and error, and bars of ranges on a logarithmic axis.
+// The frontier between cost and error, as SVG: the same drawing on the screen, on paper and as a file.
 "use strict";
 
-// The panel's width without its padding.
-const chartSize = (element) => ({ width: Math.max(240, element.clientWidth - 18), height: 340 });
+const CHART = { height: 340, left: 74, right: 18, top: 14, bottom: 44 };
 
-function frontierChart(element, account) {
-  const c = palette();
-  const points = pointRows(account).filter((point) => Number.isFinite(point.cost)).sort((a, b) => a.cost - b.cost);
-  const positive = points.flatMap((point) => [point.error, point.predicted]).filter((error) => error > 0 && Number.isFinite(error));
-  const budget = toNumber(account.search?.budget);
-  if (budget > 0) positive.push(budget);
-  const floor = Math.min(...positive) / 3, ceiling = Math.max(...positive) * 3;
-  if (!points.length || !positive.length) { element.replaceChildren(make("p", { class: "quiet" }, "No point to draw: no plan's error is known.")); return null; }
-  // A logarithmic axis has no 0: errors of 0 are drawn at the bottom, infinite ones at the top.
-  const place = (error) => error === null || Number.isNaN(error) ? null : Math.min(ceiling, Math.max(floor, error));
+// What the horizontal axis shows: measured time, or an estimate that says so.
+function costAxis(account) {
   const unit = account.costs?.unit ?? "bytes moved";
-  const spell = (cost) => unit === "bytes moved" ? size(cost) : figure(cost);
-  const costs = points.map((point) => point.cost);
-  const spread = (costs[costs.length - 1] - costs[0]) * 0.06 || 1;
-  const dots = (colour, filled, width = 9) => ({ show: true, size: width, width: 2, stroke: colour, fill: filled ? colour : c.panel });
-  element.replaceChildren();
-  return new uPlot({
-    ...chartSize(element), cursor: { drag: { x: false, y: false } }, legend: { show: true, live: true },
-    scales: { x: { time: false, range: [costs[0] - spread, costs[costs.length - 1] + spread] }, y: { distr: 3, range: [floor, ceiling] } },
-    axes: [
-      { label: `cost, ${unit}`, stroke: c.text, grid: { stroke: c.open }, ticks: { stroke: c.edge }, values: (_, ticks) => ticks.map(spell), space: 90 },
-      { label: "relative L2 error of the outputs", stroke: c.text, grid: { stroke: c.open }, ticks: { stroke: c.edge }, size: 78, values: (_, ticks) => ticks.map((tick) => tick === null ? "" : figure(tick, 1)) },
-    ],
-    series: [
-      { label: `cost, ${unit}`, value: (_, value) => value === null ? "–" : spell(value) },
-      { label: "predicted", stroke: c.quiet, width: 1.5, dash: [5, 5], points: dots(c.quiet, false, 7), value: (_, value) => figure(value) },
-      { label: "measured", stroke: c.line.f16, width: 0, paths: () => null, points: dots(c.line.f16, true), value: (_, value) => figure(value) },
-      { label: "chosen", stroke: c.line.f32, width: 0, paths: () => null, points: dots(c.line.f32, true, 15), value: (_, value) => figure(value) },
-      ...(budget > 0 ? [{ label: "budget", stroke: c.bad, width: 1.5, dash: [2, 4], points: { show: false }, value: () => figure(budget) }] : []),
-    ],
-  }, [costs, points.map((p) => place(p.predicted)), points.map((p) => p.chosen ? null : place(p.error)), points.map((p) => p.chosen ? place(p.error ?? p.predicted) : null), ...(budget > 0 ? [points.map(() => budget)] : [])], element);
+  const ofHigh = (account.costs?.nodes ?? []).reduce((sum, cost) => sum + toNumber(cost.high), 0);
+  const high = account.frontier.find((point) => point.low_nodes === 0);
+  const isWhole = high !== undefined && Math.abs(toNumber(high.cost) - ofHigh) <= 1e-3 * ofHigh;
+  const what = isWhole ? "all operators and casts" : "what FP32 operators forgo, and casts";
+  const label = unit === "ns" ? `measured time per call: ${what}` : `estimated cost, ${unit}: ${what} (times were not measured)`;
+  return { unit, label, spell: (cost) => spellCost(cost, unit), isTimed: unit === "ns" };
 }
 
-// The axis of magnitudes in powers of ten: at least 1e-10 to 1e8, and the range of the low format.
-function rangeScale(account) {
-  const dtype = account.low, told = account.ranges.limits?.[dtype];
-  const limit = told ? { max: toNumber(told.largest), normal: toNumber(told.smallest_normal), least: toNumber(told.smallest) } : null;
-  const left = Math.min(-10, limit ? Math.floor(Math.log10(limit.least)) - 2 : 0), right = Math.max(8, limit ? Math.ceil(Math.log10(limit.max)) + 2 : 0);
-  return { dtype, limit, left, right, along: (magnitude) => `${100 * (Math.min(right, Math.max(left, Math.log10(magnitude))) - left) / (right - left)}%` };
+function frontierChart(element, account, width = element.clientWidth - 18) {
+  const points = pointRows(account).filter((point) => Number.isFinite(point.cost)).sort((a, b) => a.cost - b.cost);
+  const budget = toNumber(account.search?.budget);
+  const positive = [...points.flatMap((point) => [point.error, point.predicted]), budget].filter((error) => error > 0 && Number.isFinite(error));
+  if (!points.length || !positive.length) return element.replaceChildren(make("p", { class: "quiet" }, "No point to draw: no plan's error is known."));
+  element.replaceChildren(new FrontierPlot(account, points, positive, Math.max(300, width)).draw(), chartKey(budget > 0));
+  return undefined;
 }
 
-// A value's magnitudes, with the limits of the low format.
-function rangeBar(range, { dtype, limit, along }, isLarge = false) {
-  const quantiles = range.quantiles.map(([share, magnitude]) => [toNumber(share), toNumber(magnitude)]).filter(([, magnitude]) => magnitude > 0);
-  const largest = Math.max(Math.abs(toNumber(range.minimum)), Math.abs(toNumber(range.maximum)));
-  const least = quantiles.length ? quantiles[0][1] : largest;
-  const words = `largest ${figure(largest)}, ${quantiles.length ? `a share of ${figure(quantiles[0][0])} below ${figure(least)}` : "no others"}`;
-  const bar = make("div", { class: `range ${isLarge ? "large" : ""}`, role: "img", "aria-label": words });
-  const mark = (name, left, right = null) => { const part = make("i", { class: name }); part.style.left = left; if (right) part.style.right = `calc(100% - ${right})`; bar.append(part); };
-  if (limit) {
-    bar.style.setProperty("--band", `var(--${family(dtype)}-fill)`);
-    mark("holds", along(limit.normal), along(limit.max));
-    mark("subnormal", along(limit.least), along(limit.normal));
+const chartKey = (hasBudget) => make("p", { class: "key" }, [["predicted", "predicted"], ["measured", "measured"], ["chosen", "chosen"], ...(hasBudget ? [["budget", "budget"]] : [])]
+  .map(([name, title]) => make("span", { class: `mark ${name}` }, title)));
+
+class FrontierPlot {
+  constructor(account, points, positive, width) {
+    const costs = points.map((point) => point.cost);
+    const spread = (costs.at(-1) - costs[0]) * 0.05 || 1;
+    Object.assign(this, { points, width, axis: costAxis(account), budget: toNumber(account.search?.budget) });
+    this.costs = [costs[0] - spread, costs.at(-1) + spread];
+    // A logarithmic axis has no 0: errors of 0 are drawn at the bottom, infinite ones at the top.
+    this.errors = [Math.min(...positive) / 2, Math.max(...positive) * 2];
   }
-  if (largest > 0 && !Number.isNaN(largest)) mark(limit && largest > limit.max ? "held beyond" : "held", along(Math.min(least, largest)), along(largest));
-  const median = quantiles.find(([share]) => share >= 0.5);
-  if (median) mark("median", along(median[1]));
-  return bar;
+
+  x(cost) { return CHART.left + (cost - this.costs[0]) / (this.costs[1] - this.costs[0]) * (this.width - CHART.left - CHART.right); }
+  y(error) {
+    const [low, high] = this.errors;
+    const share = Math.log(Math.min(high, Math.max(low, error)) / low) / Math.log(high / low);
+    return CHART.height - CHART.bottom - share * (CHART.height - CHART.top - CHART.bottom);
+  }
+
+  draw() {
+    const { width, points } = this;
+    const line = points.filter((point) => point.predicted !== null && !Number.isNaN(point.predicted)).map((point) => `${this.x(point.cost).toFixed(1)},${this.y(point.predicted).toFixed(1)}`).join(" ");
+    return makeSvg("svg", { viewBox: `0 0 ${width} ${CHART.height}`, width, height: CHART.height, class: "plot", role: "group", "aria-label": "Cost of each plan against its error; the table below has the numbers" },
+      ...this.grid(), makeSvg("polyline", { class: "predicted", points: line }),
+      this.budget > 0 ? makeSvg("line", { class: "budget", x1: CHART.left, x2: width - CHART.right, y1: this.y(this.budget), y2: this.y(this.budget) }) : null,
+      ...points.flatMap((point) => this.dots(point)));
+  }
+
+  grid() {
+    const { width, axis } = this, foot = CHART.height - CHART.bottom;
+    const across = linearTicks(...this.costs, Math.floor(width / 120)), up = logTicks(...this.errors);
+    return [
+      ...across.map((cost) => makeSvg("line", { class: "grid", x1: this.x(cost), x2: this.x(cost), y1: CHART.top, y2: foot })),
+      ...up.map((error) => makeSvg("line", { class: "grid", x1: CHART.left, x2: width - CHART.right, y1: this.y(error), y2: this.y(error) })),
+      ...across.map((cost) => makeSvg("text", { x: this.x(cost), y: foot + 16, "text-anchor": "middle" }, axis.spell(cost))),
+      ...up.map((error) => makeSvg("text", { x: CHART.left - 6, y: this.y(error) + 4, "text-anchor": "end" }, figure(error, 1))),
+      makeSvg("text", { x: (CHART.left + width - CHART.right) / 2, y: CHART.height - 6, "text-anchor": "middle" }, axis.label),
+      makeSvg("text", { transform: `translate(14 ${(CHART.top + foot) / 2}) rotate(-90)`, "text-anchor": "middle" }, "relative L2 error"),
+    ];
+  }
+
+  dots(point) {
+    const words = `${this.axis.spell(point.cost)}, ${plural(point.low, "operator")} low, predicted error ${figure(point.predicted)}${point.error === null ? "" : `, measured ${figure(point.error)}`}${point.chosen ? ", chosen" : ""}`;
+    const dot = (kind, error, radius) => error === null || Number.isNaN(error) ? [] : [makeSvg("circle", { class: `dot ${kind}`, cx: this.x(point.cost), cy: this.y(error), r: radius, tabindex: "0", role: "img", "aria-label": words }, makeSvg("title", {}, words))];
+    if (point.chosen) return dot("chosen", point.error ?? point.predicted, 7);
+    return point.error === null ? dot("predicted", point.predicted, 3.5) : dot("measured", point.error, 4.5);
+  }
 }
 
-function limitsOf(range) {
-  const rows = Object.entries(range.formats).map(([dtype, lost]) => make("tr", {}, make("th", { scope: "row" }, chip(dtype)), ...["beyond", "below_normal", "vanishing"].map((what) => make("td", { class: toNumber(lost[what]) > 0 && what !== "below_normal" ? "bad" : "" }, percent(toNumber(lost[what])))), make("td", {}, figure(lost.rounding))));
-  return make("table", { class: "plain limits" }, make("thead", {}, make("tr", {}, ["", "beyond", "subnormal", "to zero", "rounding"].map((word) => make("th", { scope: "col" }, word)))), make("tbody", {}, rows));
+// About so many round numbers between two others.
+function linearTicks(low, high, most) {
+  const rough = (high - low) / Math.max(2, most), power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((factor) => factor * power).find((candidate) => candidate >= rough);
+  const ticks = [];
+  for (let tick = Math.ceil(low / step) * step; tick <= high; tick += step) ticks.push(Math.abs(tick) < step / 1e6 ? 0 : tick);
+  return ticks.filter((tick) => tick >= 0);
+}
+
+// Powers of ten, with 2 and 5 between them where they are few.
+function logTicks(low, high) {
+  const powers = Array.from({ length: Math.ceil(Math.log10(high)) - Math.floor(Math.log10(low)) + 1 }, (_, place) => Math.floor(Math.log10(low)) + place);
+  const factors = powers.length > 5 ? [1] : [1, 2, 5];
+  return powers.flatMap((power) => factors.map((factor) => factor * 10 ** power)).filter((tick) => tick >= low && tick <= high);
 }

@@ -8,7 +8,7 @@ function palette() {
   const style = getComputedStyle(document.documentElement);
   const read = (name) => style.getPropertyValue(name).trim();
   const of = (prefix) => Object.fromEntries(["f32", "f16", "bf16", "f8", "f64", "none"].map((name) => [name, read(`--${name}-${prefix}`)]));
-  return { fill: of("fill"), line: of("line"), text: read("--text"), quiet: read("--quiet"), panel: read("--panel"), page: read("--page"), edge: read("--edge"), focus: read("--focus"), open: read("--open"), bad: read("--bad") };
+  return { fill: of("fill"), line: of("line"), text: read("--text"), quiet: read("--quiet"), heat: [read("--heat-low"), read("--heat-high")], panel: read("--panel"), page: read("--page"), edge: read("--edge"), focus: read("--focus"), open: read("--open"), bad: read("--bad") };
 }
 
 const chip = (dtype, text = dtype) => make("span", { class: `chip ${family(dtype)}` }, text ?? "no floats");

@@ -48,7 +48,7 @@ class Details {
     return [
       make("h3", {}, shown(node.name)),
       make("p", {}, make("strong", {}, shown(kinds[node.kind] ?? node.op)), " ", ...views.map((view) => [chip(precisionOf(this.account, view, number)), views.length > 1 ? ` ${shown(view.name)} ` : ""]).flat()),
-      ...this.wrong(number), ...this.origin(node), ...this.why(node, views), ...this.numbers(number), ...this.values(number, views), ...this.commands(node),
+      ...this.wrong(number), ...this.origin(node), ...this.why(node, views), ...this.numbers(number, views), ...this.tensors(node, views), ...this.attributes(node), ...this.values(number, views), ...this.commands(node),
     ];
   }
 
@@ -72,31 +72,62 @@ class Details {
     return number === undefined ? decision.precision.compute : precisionOf(this.account, views[0], number);
   }
 
+  // The reasons of each run that is shown; of one where both are the same.
   why(node, views) {
-    const chain = this.account.chain(node.name);
+    const runs = [...new Set(views.map((view) => view.run))];
+    return runs.flatMap((run) => this.whyIn(node, views.filter((view) => view.run === run), runs.length > 1));
+  }
+
+  whyIn(node, views, isNamed) {
+    const chain = this.account.chain(node.name, views[0].run);
     if (!chain.length) return [];
     const steps = chain.map((decision, place) => make("li", {},
       place ? this.named(decision.name) : null, place ? ` (${shown(decision.op || decision.kind)}) ` : null, place ? chip(this.heldBy(decision, views)) : null, place ? make("br") : null,
       place && chain[place - 1].because === decision.because ? "For the same reason." : `${sentence(decision.because)} `,
       make("span", { class: "quiet" }, `Rule ${shown(decision.rule)}${decision.category ? `: ${decision.category}` : ""}`),
       mixed(decision.precision)));
-    return [make("h4", {}, "Why"), make("ol", { class: "chain" }, steps)];
+    return [make("h4", {}, isNamed ? `Why in ${shown(views[0].name)}` : "Why"), make("ol", { class: "chain" }, steps)];
   }
 
-  numbers(number) {
+  numbers(number, views) {
     const node = this.account.nodes[number];
-    const unit = this.account.unitOf.get(node.name), cost = this.account.costOf.get(node.name);
+    const unit = this.account.unitOf.get(node.name);
     const rows = [];
-    for (const value of node.outputs) {
-      const error = value === null ? undefined : this.account.errorOf.get(this.account.values[value].name);
-      if (error?.fault) rows.push(["fault", make("span", { class: "bad" }, shown(error.fault))]);
-      else if (error) rows.push(["relative L2 error", figure(error.relative_l2.estimate)], ["largest error", `${figure(error.largest_ulp)} ulp of ${error.ulp_format}`]);
-    }
+    for (const run of new Set(views.map((view) => view.run))) rows.push(...this.measured(node, run, run.name === null ? "" : `${shown(run.name)}: `));
+    if (node.kind === "op") rows.push(["writes", views.map((view) => size(this.account.bytesAt(number, view))).join(" | ")]);
     if (unit?.is_measured) rows.push(["output error when it alone ran low", figure(unit.error)]);
     else if (unit) rows.push([`output error, its share of what ${unit.together} cost together`, `${figure(unit.error)} (${figure(unit.low)} … ${figure(unit.high)})`]);
     if (unit && unit.nodes.length > 1) rows.push(["judged together with", plural(unit.nodes.length - 1, "node")]);
-    if (cost) rows.push([`cost high → low, ${this.account.costs.unit}`, `${figure(cost.high)} → ${figure(cost.low)}`]);
-    return rows.length ? [make("h4", {}, "Error and cost"), make("table", { class: "plain" }, make("tbody", {}, rows.map(([name, text]) => make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, text)))))] : [];
+    return rows.length ? [make("h4", {}, "Error, time and bytes"), make("table", { class: "plain" }, make("tbody", {}, rows.map(([name, text]) => make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, text)))))] : [];
+  }
+
+  // Rows on a node's error and cost in one run.
+  measured(node, run, before) {
+    const rows = [], cost = run.costOf.get(node.name);
+    for (const value of node.outputs) {
+      const error = value === null ? undefined : run.errorOf.get(this.account.values[value].name);
+      if (error?.fault) rows.push([`${before}fault`, make("span", { class: "bad" }, shown(error.fault))]);
+      else if (error) rows.push([`${before}relative L2 error`, figure(error.relative_l2.estimate)], [`${before}largest error`, `${figure(error.largest_ulp)} ulp of ${error.ulp_format}`]);
+    }
+    const [high, low] = [this.account.conversion?.high ?? "f32", this.account.lows.join(" or ")];
+    if (cost) rows.push([`${before}${run.isTimed ? "measured time" : "estimated cost"}, ${high} → ${low}`, `${spellCost(toNumber(cost.high), run.costs.unit)} → ${spellCost(toNumber(cost.low), run.costs.unit)}`]);
+    return rows;
+  }
+
+  // Shape and dtype of everything that the node reads and writes.
+  tensors(node, views) {
+    const row = (what) => (value) => {
+      if (value === null) return null;
+      const { name, shape } = this.account.values[value];
+      return make("tr", {}, make("th", { scope: "row" }, what), make("td", {}, make("code", {}, shapeOf(shape)), " ", ...views.map((view) => chip(this.formRead(view, value, node))), make("span", { class: "quiet value" }, shown(name))));
+    };
+    const rows = [...node.inputs.slice(0, 12).map(row("in")), ...node.outputs.slice(0, 12).map(row("out"))].filter(Boolean);
+    return rows.length ? [make("h4", {}, "Tensors"), make("table", { class: "plain tensors" }, make("tbody", {}, rows))] : [];
+  }
+
+  attributes(node) {
+    const rows = Object.entries(node.attributes ?? {});
+    return rows.length ? [make("h4", {}, "Attributes"), make("table", { class: "plain" }, make("tbody", {}, rows.map(([name, value]) => make("tr", {}, make("th", { scope: "row" }, shown(name)), make("td", {}, shown(value))))))] : [];
   }
 
   values(number, views) {
@@ -106,22 +137,20 @@ class Details {
     const parts = [];
     for (const value of made.slice(0, 8)) {
       const range = rangeOf.get(values[value].name);
-      parts.push(make("p", {}, make("code", {}, shown(values[value].name)), " ", ...views.map((view) => chip(view.held[value])), make("span", { class: "quiet" }, ` ${plural(values[value].elements, "element")}`)));
-      if (range) parts.push(make("p", {}, `${figure(range.minimum)} … ${figure(range.maximum)} on ${shown(range.largest_at ?? "the data")}`), rangeBar(range, rangeScale(this.account), true), limitsOf(range));
+      if (range) parts.push(make("h4", {}, made.length > 1 ? `Range of ${shown(values[value].name)}` : "Range"), make("p", {}, `${figure(range.minimum)} … ${figure(range.maximum)} on ${shown(range.largest_at ?? "the data")}`), rangeBar(range, rangeScale(this.account), true), limitsOf(range));
     }
     const weights = read.filter((value) => nodes[values[value].producer].kind === "source");
     const sources = read.filter((value) => !weights.includes(value)).map((value) => values[value].producer);
     return [
-      made.length ? make("h4", {}, "Makes") : null, ...parts,
+      ...parts,
       sources.length ? make("h4", {}, "Reads") : null, sources.length ? this.links(sources, 12) : null,
-      weights.length ? make("h4", {}, "Weights") : null,
-      weights.length ? make("ul", { class: "links" }, weights.slice(0, 12).map((value) => make("li", {}, make("code", {}, shown(values[value].name)), " ", ...views.map((view) => chip(this.formRead(view, value, number)))))) : null,
       made.some((value) => readers[value].length) ? make("h4", {}, "Read by") : null, this.links(made.flatMap((value) => readers[value]), 12),
     ];
   }
 
-  // A weight may be stored twice; this is the form that the node reads.
-  formRead(view, value, number) {
+  // A value may have several forms; this is the one that the node reads or writes.
+  formRead(view, value, node) {
+    const number = this.account.byName.get(node.name);
     return view.casts.find((cast) => cast.value === value && cast.users.includes(number))?.dtype ?? view.held[value];
   }
 
@@ -143,9 +172,7 @@ class Details {
     return number === undefined ? make("strong", {}, shown(name)) : this.link(number);
   }
 
-  link(number) {
-    return make("button", { type: "button", class: "link", click: () => this.actions.go(number) }, shown(this.account.nodes[number].name));
-  }
+  link(number) { return nodeLink(this.account, number); }
 
   links(numbers, most) {
     const different = [...new Set(numbers)];
@@ -154,6 +181,7 @@ class Details {
 }
 
 const sentence = (text) => { const clean = shown(text).trim(); return `${clean.slice(0, 1).toUpperCase()}${clean.slice(1)}${/[.!?]$/.test(clean) ? "" : "."}`; };
+const shapeOf = (shape) => shape ? `[${shape.map((length) => length ?? "?").join(", ")}]` : "shape unknown";
 const mixed = ({ compute, accumulate, output }) => compute === accumulate && compute === output ? null : make("p", { class: "quiet" }, `Products in ${compute}, sums in ${accumulate}, result in ${output}.`);
 
 function command(text) {
@@ -164,11 +192,16 @@ function command(text) {
   return make("p", { class: "command" }, make("code", {}, text), button);
 }
 
-function shareBar(shares) {
+// A bar of shares by precision; `onPick` makes its counts buttons.
+function shareBar(shares, onPick = null) {
   const parts = [...shares].map(([dtype, number]) => [dtype === "none" ? null : dtype, number]).sort((a, b) => b[1] - a[1]);
   const total = parts.reduce((sum, [, number]) => sum + number, 0);
   if (!total) return make("p", { class: "quiet" }, "No operators.");
   const words = parts.map(([dtype, number]) => `${number} in ${dtype ?? "no float format"}`).join(", ");
+  const counted = ([dtype, number]) => {
+    const content = [chip(dtype), ` ${count(number)} (${percent(number / total)}) `];
+    return onPick ? make("button", { type: "button", class: "link count", title: "Highlight and list them", click: () => onPick(dtype) }, content) : make("span", {}, content);
+  };
   return make("div", {}, make("div", { class: "bar", role: "img", "aria-label": words }, parts.map(([dtype, number]) => { const part = make("span", { class: family(dtype) }); part.style.flexGrow = number; return part; })),
-    make("p", { class: "shares" }, parts.map(([dtype, number]) => make("span", {}, chip(dtype), ` ${count(number)} (${percent(number / total)}) `))));
+    make("p", { class: "shares" }, parts.map(counted)));
 }

@@ -25,13 +25,31 @@ class Drawing {
   show(views) {
     const opened = this.tree ? new Set([...this.tree.byId.values()].filter((box) => box.isOpen).map((box) => box.id)) : null;
     const kept = this.selected?.id;
-    this.views = { account: this.account, list: views };
+    this.views = { account: this.account, list: views, heat: null };
     this.tree = new Tree(this.account, views);
+    if (this.measure) this.views.heat = new HeatScale(this.tree, this.measure);
+    if (this.highlighted) this.tree.find(this.highlighted);
     if (opened) this.tree.byId.forEach((box) => { box.isOpen = box.isGroup && (opened.has(box.id) || box === this.tree.root); });
     else this.openFirst();
     this.selected = kept ? this.tree.byId.get(kept) ?? null : null;
     this.draw();
     if (!opened) this.lookFirst();
+  }
+
+  // Colour boxes by a measure, or by precision where it is null.
+  colourBy(measure) {
+    this.measure = measure;
+    this.views.heat = measure && new HeatScale(this.tree, measure);
+    this.draw();
+  }
+
+  // Fade all but these nodes, and open and show the first of them; null: fade nothing.
+  highlight(nodes) {
+    this.highlighted = nodes;
+    this.tree.find(nodes);
+    this.draw();
+    const first = nodes && [...nodes].map((number) => this.tree.boxOf.get(number)).find(Boolean);
+    if (first) this.go(first, true);
   }
 
   // Zoom to the whole graph, or to the important part if the whole would be too small to read.
@@ -63,6 +81,7 @@ class Drawing {
       if (fits()) return;
       everything.forEach((box) => { box.isOpen = box === this.tree.root; });
     }
+    this.tree.openChain(this.tree.root);
     fits();
     const tried = new Set(), most = this.tree.byId.size > LARGE ? TRIES_OF_LARGE : TRIES;
     while (tried.size < most) {
@@ -72,10 +91,12 @@ class Drawing {
       if (!next) return;
       const before = this.layout;
       tried.add(next);
-      next.isOpen = true;
-      if (!fits()) { next.isOpen = false; this.layout = before; }
+      this.tree.openChain(next);
+      if (!fits()) { this.closeAll(next); this.layout = before; }
     }
   }
+
+  closeAll(box) { box.isOpen = false; box.children.forEach((child) => { if (child.isOpen) this.closeAll(child); }); }
 
   draw() {
     const { places, edges, bends } = this.layout = layOut(this.tree, this.views, this.cy.width() / this.cy.height());
@@ -96,14 +117,17 @@ class Drawing {
       : box.isGroup ? `▸ ${labelOf(box)}\n${underLabel(box, this.views)}`
       : `${labelOf(box)}\n${underLabel(box, this.views)}`;
     const data = { id: box.id, label, width, height, ...this.fillOf(box) };
-    const classes = [isOpen ? "open" : box.isGroup ? "closed" : box.cast ? "placed" : box.kind, (box.differs && !isOpen) || (box.cast && box.by.length < this.views.list.length) ? "differs" : "", box.mark === "✗" && !isOpen ? "wrong" : ""];
+    const classes = [isOpen ? "open" : box.isGroup ? "closed" : box.cast ? "placed" : box.kind, (box.differs && !isOpen) || (box.cast && box.by.length < this.views.list.length) ? "differs" : "", box.mark === "✗" && !isOpen ? "wrong" : "", this.isFaded(box) ? "faded" : ""];
     return { group: "nodes", data: { ...data, z: isOpen ? box.depth : 1000 }, position: { x, y }, classes: classes.filter(Boolean).join(" ") };
   }
+
+  isFaded(box) { return Boolean(this.highlighted) && !box.hits; }
 
   // Colours with their start positions, as a gradient with hard edges: shares in a box, or two plans as halves.
   fillOf(box) {
     if (box.isGroup && box.isOpen) return {};
     const { fill, line } = this.colours;
+    if (this.views.heat && (box.isGroup || box.kind === "op")) return this.heatOf(box);
     const halves = this.views.list.map((view, side) => {
       if (box.cast) return box.by.includes(side) ? [[view.held[box.cast.value], 1], [box.cast.dtype, 1]] : [[null, 1]];
       if (box.isGroup) return [...box.shares[side]].map(([dtype, number]) => [dtype === "none" ? null : dtype, number]).sort((a, b) => String(a[0]).localeCompare(String(b[0])));
@@ -124,11 +148,17 @@ class Drawing {
     return { colours: colours.join(" "), positions: positions.join(" "), line: line[family(largest)] };
   }
 
+  heatOf(box) {
+    const parts = this.views.list.map((_, side) => this.views.heat.colour(box, side, this.colours));
+    const ends = parts.flatMap((_, side) => [side, side + 1].map((end) => `${100 * end / parts.length}%`));
+    return { colours: parts.flatMap((colour) => [colour, colour]).join(" "), positions: ends.join(" "), line: this.colours.edge };
+  }
+
   edgeElement(edge, places, bend) {
     const source = places.get(edge.source), target = places.get(edge.target);
     const data = { id: edge.id, source: edge.source.id, target: edge.target.id, width: Math.min(4, 1 + Math.log2(edge.values.size) / 2) };
     if (edge.casts.size) data.label = plural(edge.casts.size, "cast");
-    const classes = [edge.casts.size ? "casting" : ""];
+    const classes = [edge.casts.size ? "casting" : "", this.isFaded(edge.source) || this.isFaded(edge.target) ? "faded" : ""];
     if (bend) {
       const length = Math.hypot(target.x - source.x, target.y - source.y) || 1;
       const along = { x: (target.x - source.x) / length, y: (target.y - source.y) / length };
@@ -156,6 +186,7 @@ class Drawing {
       { selector: "edge", style: { width: "data(width)", "line-color": c.edge, "target-arrow-color": c.edge, "target-arrow-shape": "triangle", "arrow-scale": 0.8, "curve-style": "straight", "z-index": 900, "z-index-compare": "manual", "overlay-opacity": 0 } },
       { selector: "edge.bent", style: { "curve-style": "round-segments", "segment-weights": "data(weights)", "segment-distances": "data(distances)", "edge-distances": "node-position" } },
       { selector: "edge.casting", style: { "line-style": "dashed", label: "data(label)", "font-size": 10, "font-family": font, color: c.text, "text-background-color": c.panel, "text-background-opacity": 0.9, "text-background-padding": 2 } },
+      { selector: ".faded", style: { opacity: 0.22 } },
       { selector: "edge.near", style: { "line-color": c.focus, "target-arrow-color": c.focus, "z-index": 950 } },
       { selector: "node.selected", style: { "border-color": c.focus, "border-width": 4, "border-style": "solid" } },
     ]);
@@ -208,7 +239,7 @@ class Drawing {
   toggle(box) {
     const before = this.layout.places.get(box);
     const top = before && { x: before.x, y: before.y - before.height / 2 };
-    box.isOpen = !box.isOpen;
+    if (box.isOpen) box.isOpen = false; else this.tree.openChain(box);
     this.draw();
     const after = this.layout.places.get(box);
     if (!top || !after) return;

@@ -16,11 +16,13 @@ function nameOf(box) {
 }
 
 function underLabel(box, views) {
-  if (box.isGroup) return box.ops ? plural(box.ops, "operator") : plural(box.children.length, "box", "boxes");
+  if (box.isGroup) return [box.ops ? plural(box.ops, "operator") : plural(box.children.length, "box", "boxes"), views.heat && box.ops ? views.heat.spell(box) : null].filter(Boolean).join(" · ");
   const node = box.node === undefined ? null : views.account.nodes[box.node];
   const held = views.list.map((view) => precisionOf(views.account, view, box.node));
   const said = held.length > 1 && held[0] !== held[1] ? `${held[0] ?? "–"} | ${held[1] ?? "–"}` : held[0] ?? "";
-  return [node.kind === "op" ? shorten(node.op, 24) : node.kind, said].filter(Boolean).join(" · ");
+  // An operator that its name tells already is not told again: "Softmax" or "MatMul_1".
+  const isTold = node.kind === "op" && nameOf(box).replace(/_\d+$/, "").endsWith(node.op);
+  return [isTold ? null : node.kind === "op" ? shorten(node.op, 24) : node.kind, said, views.heat && node.kind === "op" ? views.heat.spell(box) : null].filter(Boolean).join(" · ");
 }
 
 function precisionOf(account, view, number) {

@@ -1,4 +1,4 @@
-// Start of the page and connection of its parts: drawing, details, tables, search, theme, print.
+// Start of the page and connection of its parts: summary, reasons, drawing, tables, search, print.
 "use strict";
 
 class Page {
@@ -6,42 +6,53 @@ class Page {
     this.account = account;
     this.by = (id) => document.getElementById(id);
     this.tables = new Tables(this.by("tables"), (row) => { if (row.node !== undefined) this.goNode(row.node, true); });
-    this.shownViews = account.views.slice(0, 1);
-    const files = account.models.map((model) => model.path.replaceAll("\\", "/").split("/").pop());
-    this.by("heading").replaceChildren("mezzo ", account.command, make("small", {}, ` ${shown(files.join(" → "))}`));
+    this.shownViews = account.views.slice(0, account.runs?.length > 1 ? 2 : 1);
+    const files = account.models.map((model) => fileName(model.path));
+    this.by("heading").replaceChildren("mezzo ", account.command, make("small", { title: shown(files.join(" → ")) }, ` ${shown(files.join(" → "))}`));
     this.by("content").hidden = false;
-    this.by("summary").querySelector(".body").replaceChildren(...summary(account));
-    const told = reasons(account, (number) => this.goNode(number));
-    this.by("reasons").hidden = !told.length;
-    this.by("reasons").querySelector(".body").replaceChildren(...told);
+    this.by("summary").querySelector(".body").replaceChildren(...summary(account, (dtype) => this.filter(this.filterOf(dtype), "graph")));
+    this.showReasons();
     this.by("made").append(madeWith(account));
     if (account.graph) this.startDrawing();
-    this.addTables();
+    addTables(this);
     this.addSections();
     this.listen();
+    this.follow();
+  }
+
+  showReasons() {
+    const high = stayedHigh(this.account, { filter: (filter, place) => this.filter(filter, place) });
+    const rest = [...nextSteps(this.account), ...notes(this.account)];
+    this.by("reasons").hidden = !high.length && !rest.length;
+    this.by("reasons-title").textContent = high.length ? `What stays in ${this.account.conversion.high}, and why` : "What to do next";
+    this.by("reasons").querySelector(".body").replaceChildren(...high, ...rest);
   }
 
   startDrawing() {
     this.by("graph").hidden = false;
-    this.details = new Details(this.by("details"), this.account, { go: (number) => this.goNode(number), toggle: (box) => { this.drawing.toggle(box); this.drawing.select(box); } });
-    this.drawing = new Drawing(this.by("drawing"), this.account, (box, number) => this.details.show(box, this.shownViews, number));
+    this.details = new Details(this.by("details"), this.account, { toggle: (box) => { this.drawing.toggle(box); this.drawing.select(box); } });
+    this.drawing = new Drawing(this.by("drawing"), this.account, (box, number) => this.selected(box, number));
     this.drawing.show(this.shownViews);
-    this.legend();
-    this.tellWrong();
-    const choose = this.by("plan"), against = this.by("against");
-    if (this.account.views.length > 1) {
-      this.by("plan-choice").hidden = false;
-      against.append(make("option", { value: "" }, "nothing"));
-      this.account.views.forEach((view, place) => [choose, against].forEach((select) => select.append(make("option", { value: String(place) }, shown(view.name)))));
-      const change = () => this.showPlans(Number(choose.value), against.value === "" ? null : Number(against.value));
-      choose.addEventListener("change", change);
-      against.addEventListener("change", change);
-    }
+    this.toolbar = new Toolbar(this);
+  }
+
+  selected(box, number = box?.node) {
+    this.details.show(box, this.shownViews, number);
+    if (this.isReady) keepAddress(number === undefined || number === null ? null : this.account.nodes[number].name);
+  }
+
+  // Follow the address: to a node, or to a section, which the browser could not do before it was there.
+  follow() {
+    const node = linkedNode(this.account);
+    if (node !== null) this.goNode(node, true);
+    else if (/^#[\w-]+$/.test(location.hash)) this.by(location.hash.slice(1))?.scrollIntoView();
+    this.isReady = true;
   }
 
   showPlans(first, second) {
     this.shownViews = [this.account.views[first], ...(second === null || second === first ? [] : [this.account.views[second]])];
     this.drawing.show(this.shownViews);
+    this.toolbar.showLegend();
     this.details.show(this.drawing.selected, this.shownViews);
     this.tables.replace("nodes", () => nodeRows(this.account, this.shownViews[0]));
     if (this.by("differences")) this.tables.replace("differences", () => this.differences());
@@ -56,61 +67,38 @@ class Page {
     return [first, others.find((view) => view.precision.some((dtype, node) => dtype !== first.precision[node])) ?? others[0]];
   }
 
-  differences() {
-    return differenceRows(this.account, this.twoViews());
-  }
+  differences() { return differenceRows(this.account, this.twoViews()); }
 
   tellDifferences() {
     const lead = this.by("difference-lead");
     if (!lead) return;
-    const [first, second] = this.twoViews();
-    const side = (view) => make("div", { class: "card" }, make("h3", {}, shown(view.name)), shareBar(this.countOps(view)), make("p", {}, plural(view.realCasts.length, "cast"), view.counts ? `, cost ${count(view.counts.cost)} bytes moved` : ""));
-    lead.replaceChildren(side(first), side(second));
+    const side = (view) => make("div", { class: "card" }, make("h3", {}, shown(view.name)), shareBar(this.countOps(view)), make("p", {}, plural(view.realCasts.length, "cast"), view.counts ? `, ${size(view.counts.cost)} moved` : ""));
+    lead.replaceChildren(...this.twoViews().map(side));
   }
 
-  countOps(view) {
+  // Operators by precision; `hasRest`: also those without floats, as null.
+  countOps(view, hasRest = false) {
     const found = new Map();
-    this.account.nodes.forEach((node, number) => { if (node.kind === "op" && view.precision[number]) found.set(view.precision[number], (found.get(view.precision[number]) ?? 0) + 1); });
+    this.account.nodes.forEach((node, number) => { if (node.kind === "op" && (hasRest || view.precision[number])) found.set(view.precision[number], (found.get(view.precision[number]) ?? 0) + 1); });
     return found;
   }
 
-  // A line above the graph on where the error begins; the drawing opens there.
-  tellWrong() {
-    const { begins, worst } = this.account.wrong;
-    const link = (node) => make("button", { type: "button", class: "link", click: () => this.goNode(node) }, shown(this.account.nodes[node].name));
-    const told = [begins !== null ? ["The error begins at ", link(begins), ". "] : [], worst !== null && worst !== begins ? ["The largest error is at ", link(worst), "."] : []].flat();
-    this.by("wrong").hidden = !told.length;
-    this.by("wrong").replaceChildren(...told.length ? [make("span", { class: begins === null ? "" : "bad", "aria-hidden": "true" }, `${this.account.wrong.mark} `), ...told] : []);
+  // The operators of a precision as a filter of the graph and the table of nodes.
+  filterOf(dtype) {
+    const view = this.shownViews[0];
+    const nodes = new Set(this.account.nodes.flatMap((node, number) => node.kind === "op" && view?.precision[number] === dtype ? [number] : []));
+    return { label: `${plural(nodes.size, "operator")} ${dtype === null ? "without floats" : `in ${dtype}`}`, nodes, column: dtype === null ? null : "precision", value: dtype };
   }
 
-  legend() {
-    const held = new Set(this.account.views.flatMap((view) => view.precision.filter(Boolean)));
-    this.by("legend").replaceChildren(...[...held].map((dtype) => chip(dtype)), chip(null), make("span", { class: "sign cast" }, "⬡ cast"), make("span", { class: "sign" }, "▸ box"));
-  }
-
-  addTables() {
-    const { account, tables } = this;
-    const hasErrors = account.errors?.layers.length || account.errors?.outputs.length;
-    if (account.views.some((view) => view.counts)) tables.add("strategies", "Strategies", "How each strategy would place casts on this model, the cheapest first. Choose two above the graph to see them beside each other.", [text("strategy", "name"), number("run low", "low", countCell), number("could", "nodes", countCell), number("casts", "casts", countCell, { narrow: true }), number("cast traffic", "bytes", sizeCell), number("cost, bytes moved", "cost", countCell, { width: 160 }), number("to the least", "ratio")], () => strategyRows(account));
-    if (account.views.length > 1) {
-      tables.add("differences", "What differs", "Nodes and casts that differ between the two plans: the one chosen above the graph, and the one beside it.", [path("name", "name"), text("operator", "op"), text("first", "first", { narrow: true }), text("second", "second", { narrow: true })], () => this.differences(), null, make("div", { class: "cards", id: "difference-lead" }));
-      this.tellDifferences();
-    }
-    if (account.frontier.length) {
-      const chart = make("div", { class: "chart", id: "frontier-chart", role: "img", "aria-label": "Cost of each plan against its error; the table below has the numbers" });
-      tables.add("frontier", "Speed and accuracy", `Each point is the cheapest plan for one price of predicted error. Predicted errors are estimates${fitted(account.search?.prediction)}; measured ones were run. An error of 0 stands at the foot of the axis.`, [text("plan", "chosen", { width: 90 }), ...[["cost", "cost"], ["run low", "low", countCell], ["predicted error", "predicted"], ["measured error", "error"], ["price of error", "weight"]].map(([title, field, formatter]) => number(title, field, formatter, { width: undefined, narrow: field === "cost" || field === "error" }))], () => pointRows(account), null, chart);
-      this.chart = frontierChart(chart, account);
-    }
-    if (hasErrors) tables.add("errors", "Errors", `Relative L2 error against the reference, ${account.errors.run === "emulated" ? "emulated in the true precision" : "as the runtime computed"}. The largest first.`, [path("value", "name"), text("what", "what", { width: 90 }), number("rel. L2", "error", figureCell, { narrow: true }), number("at most", "high"), number("cosine", "cosine", (cell) => document.createTextNode(figure(cell.getValue(), 7))), number("SQNR dB", "sqnr"), number("ulp", "ulp"), ...furtherFigures(account).map((name) => number(name, `figure_${name}`)), number("top-1", "top1", (cell) => document.createTextNode(percent(cell.getValue()))), text("fault", "fault", { widthGrow: 2 })], () => errorRows(account), ["error", "desc"]);
-    const scale = account.ranges && rangeScale(account);
-    if (account.ranges) tables.add("ranges", "Ranges", `What values held on ${account.ranges.data ? shown(account.ranges.data.name) : "the data"}, against ${account.low}. The bar runs from ${figure(10 ** scale.left, 1)} to ${figure(10 ** scale.right, 1)}: ${scale.limit ? `the band is what ${account.low} holds, ${figure(scale.limit.least, 2)} to ${figure(scale.limit.max)} (its pale end: subnormal, below ${figure(scale.limit.normal, 2)}), ` : ""}the line what the value held, the dot its median.`, [path("value", "name", { widthGrow: 2 }), text("operator", "op", { width: 130 }), { title: "magnitudes", field: "largest", formatter: (cell) => rangeBar(cell.getRow().getData().range, scale), sorter: byNumber, minWidth: 210, widthGrow: 2, headerSortStartingDir: "desc", narrow: true }, number("min", "minimum"), number("max", "maximum"), number(`beyond ${account.low}`, "beyond", shareCell, { width: 132 }), number("to zero", "vanishing", shareCell), number("subnormal", "below", (cell) => document.createTextNode(percent(cell.getValue())))], () => rangeRows(account), ["largest", "desc"]);
-    if (account.sensitivity) tables.add("sensitivity", "Sensitivity", `Output error of each unit: measured with it alone low, or its share of what several cost together, which was not measured alone and may lie between the two last figures. All together: ${figure(account.sensitivity.all_low)}.`, [path("unit", "name"), number("nodes", "nodes", countCell, { width: 90 }), number("error", "error", figureCell, { narrow: true }), text("how", "how", { width: 170 }), number("at least", "low"), number("at most", "high"), text("fault", "fault")], () => unitRows(account), ["error", "desc"]);
-    if (account.nodes.some((node) => node.kind === "op" && node.module)) tables.add("modules", "Modules", "Each module of the program with all that is inside it: what its operators run in, casts that are read there, bytes that they make, rules that decided, and its first line. Click a row to see where it begins in the graph.", [path("module", "name"), number("operators", "operators", countCell, { width: 108, narrow: true }), text("run in", "runs", { width: 150, narrow: true }), number("casts", "casts", countCell, { width: 86 }), number("makes", "bytes", sizeCell, { width: 96 }), text("rules", "rules", { widthGrow: 2 }), text("line", "line", { width: 172, formatter: fileCell })], () => moduleRows(account, this.shownViews[0]));
-    if (account.nodes.length || account.decisions.length) tables.add("nodes", "Nodes", "Click a row, or press Enter on it, to see the node in the graph.", [path("name", "name"), text("operator", "op", { width: 130 }), precise("runs in", "precision"), ...(account.nodes.some((node) => node.module) ? [path("module", "module")] : []), ...(account.nodes.some((node) => node.line) ? [text("line", "line", { width: 172, formatter: fileCell })] : []), ...(account.nodes.length ? [number("makes", "bytes", sizeCell, { width: 86 })] : []), ...(account.decisions.length ? [text("rule", "rule", { width: 108 }), text("because", "because", { widthGrow: 3 })] : []), ...(hasErrors && account.nodes.length ? [number("error", "error", figureCell, { width: 96 })] : []), ...(account.sensitivity && account.nodes.length ? [number("unit's error", "unit", figureCell, { width: 112 })] : [])], () => nodeRows(account, this.shownViews[0]));
+  // Highlight some nodes and list them alone; null: all. `place`: the section to show.
+  filter(filter, place = null) {
+    if (this.toolbar) this.toolbar.highlight(filter);
+    if (place === "nodes" || filter === null) this.tables.filter("nodes", filter?.column, filter?.value);
+    if (place) this.by(place).scrollIntoView({ block: "start" });
   }
 
   addSections() {
-    const names = { summary: "Summary", graph: "Graph", reasons: "Why", strategies: "Strategies", differences: "Differences", frontier: "Frontier", errors: "Errors", ranges: "Ranges", sensitivity: "Sensitivity", modules: "Modules", nodes: "Nodes" };
+    const names = { summary: "Summary", reasons: "Why", graph: "Graph", runs: "Runs", strategies: "Strategies", differences: "Differences", frontier: "Frontier", errors: "Errors", ranges: "Ranges", sensitivity: "Sensitivity", modules: "Modules", nodes: "Nodes" };
     const nav = this.by("sections");
     for (const [id, name] of Object.entries(names)) if (this.by(id) && !this.by(id).hidden) nav.append(make("a", { href: `#${id}` }, name));
   }
@@ -125,23 +113,15 @@ class Page {
 
   listen() {
     new Search(this.by("search"), this.by("found"), this.account, (node) => this.goNode(node));
-    const on = (id, act) => this.by(id).addEventListener("click", act);
-    on("theme", () => nextTheme(this.by("theme"), () => this.recolour()));
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.recolour());
-    if (this.drawing) {
-      on("zoom-in", () => this.drawing.zoom(1.3));
-      on("zoom-out", () => this.drawing.zoom(1 / 1.3));
-      on("fit", () => this.drawing.fit());
-      on("more", () => this.drawing.openMore());
-      on("less", () => this.drawing.reset());
-      if (this.by("against").value) this.showPlans(0, Number(this.by("against").value));
-    }
+    this.by("theme").addEventListener("click", () => nextTheme(this.by("theme"), () => this.drawing?.restyle()));
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.drawing?.restyle());
     document.addEventListener("keydown", (event) => {
       if (event.key === "/" && !/^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName)) { event.preventDefault(); this.by("search").focus(); }
     });
+    addEventListener("hashchange", () => { const node = linkedNode(this.account); if (node !== null) this.goNode(node); });
     addEventListener("beforeprint", () => this.print());
-    addEventListener("resize", () => this.chart?.setSize(chartSize(this.by("frontier-chart"))));
     addEventListener("afterprint", () => this.afterPrint());
+    addEventListener("resize", () => this.drawChart());
     const menu = this.by("menu");
     const unfold = (isOpen) => { menu.setAttribute("aria-expanded", String(isOpen)); this.by("sections").classList.toggle("open", isOpen); };
     menu.addEventListener("click", () => unfold(menu.getAttribute("aria-expanded") !== "true"));
@@ -149,81 +129,32 @@ class Page {
     this.by("sections").addEventListener("keydown", (event) => { if (event.key === "Escape") { unfold(false); menu.focus(); } });
   }
 
-  recolour() {
-    this.drawing?.restyle();
+  drawChart(width) {
     const chart = this.by("frontier-chart");
-    if (chart) this.chart = frontierChart(chart, this.account);
+    if (chart) frontierChart(chart, this.account, width);
   }
 
   // Printing: light colours, nothing folded, and the chart as wide as a page.
   print() {
     const root = document.documentElement;
-    this.printedFrom ??= { theme: root.dataset.theme, isOpen: this.by("made").parentNode.open };
+    this.printedFrom ??= { theme: root.dataset.theme, closed: [...document.querySelectorAll("#reasons details:not([open]), footer details:not([open]):not(.licences)")] };
     root.dataset.theme = "light";
-    this.recolour();
-    this.chart?.setSize({ width: PAPER, height: 320 });
-    this.by("made").parentNode.open = true;
+    this.drawing?.restyle();
+    this.drawChart(PAPER);
+    this.printedFrom.closed.forEach((details) => { details.open = true; details.fill?.(); });
     this.tables.print();
     if (this.drawing) { this.by("print-drawing").src = this.drawing.picture(); this.by("print-drawing").hidden = false; }
   }
 
   afterPrint() {
-    const { theme, isOpen } = this.printedFrom ?? {};
     if (!this.printedFrom) return;
+    const { theme, closed } = this.printedFrom;
     if (theme) document.documentElement.dataset.theme = theme; else delete document.documentElement.dataset.theme;
-    this.by("made").parentNode.open = isOpen;
+    closed.forEach((details) => { details.open = false; });
     delete this.printedFrom;
-    this.recolour();
+    this.drawing?.restyle();
+    this.drawChart();
   }
-}
-
-// The search box in the header: a list of matches, with arrow keys.
-class Search {
-  constructor(input, list, account, onFound) {
-    Object.assign(this, { input, list, account, onFound, at: -1, found: [] });
-    input.addEventListener("input", () => this.search());
-    input.addEventListener("focus", () => { if (input.value) this.search(); });
-    input.addEventListener("keydown", (event) => this.keyed(event));
-    input.addEventListener("blur", () => setTimeout(() => this.close(), 150));
-  }
-
-  search() {
-    const words = this.input.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const { nodes, views } = this.account;
-    const all = [];
-    this.index ??= this.makeIndex();
-    if (words.length) this.index.forEach((entry, number) => { if (words.every((word) => entry.includes(word))) all.push(number); });
-    const rank = (number) => (DRAWN.has(nodes[number].kind) ? 0 : 1) * 1e6 + nodes[number].name.length;
-    this.found = all.sort((a, b) => rank(a) - rank(b)).slice(0, 40);
-    this.at = this.found.length ? 0 : -1;
-    this.list.replaceChildren(...this.found.map((number, place) => make("div", { role: "option", id: `found-${place}`, mousedown: (event) => { event.preventDefault(); this.choose(place); } },
-      views[0] ? chip(precisionOf(this.account, views[0], number), precisionOf(this.account, views[0], number) ?? "–") : null, " ", make("span", { class: "name" }, shown(nodes[number].name)), make("span", { class: "quiet" }, ` ${shown(nodes[number].op || nodes[number].kind)}`), nodes[number].module ? make("span", { class: "quiet module" }, shown(nodes[number].module)) : null)),
-      ...(all.length > 40 ? [make("p", { class: "quiet" }, `and ${count(all.length - 40)} more`)] : words.length && !all.length ? [make("p", { class: "quiet" }, "Nothing is called so.")] : []));
-    this.list.hidden = !words.length;
-    this.mark();
-  }
-
-  // Created on the first search.
-  makeIndex() {
-    return this.account.nodes.map((node) => `${shown(node.name)} ${shown(node.op)} ${node.outputs.map((value) => value === null ? "" : shown(this.account.values[value].name)).join(" ")} ${shown(node.module ?? "")} ${shown(lineOf(node))}`.toLowerCase());
-  }
-
-  mark() {
-    [...this.list.querySelectorAll("[role=option]")].forEach((option, place) => { option.setAttribute("aria-selected", String(place === this.at)); if (place === this.at) option.scrollIntoView({ block: "nearest" }); });
-    this.input.setAttribute("aria-expanded", String(!this.list.hidden));
-    if (this.at >= 0) this.input.setAttribute("aria-activedescendant", `found-${this.at}`); else this.input.removeAttribute("aria-activedescendant");
-  }
-
-  keyed(event) {
-    if (event.key === "ArrowDown" || event.key === "ArrowUp") { this.at = Math.max(0, Math.min(this.found.length - 1, this.at + (event.key === "ArrowDown" ? 1 : -1))); this.mark(); }
-    else if (event.key === "Enter" && this.at >= 0) this.choose(this.at);
-    else if (event.key === "Escape") { if (this.list.hidden) { this.input.value = ""; this.input.blur(); } else this.close(); }
-    else return;
-    event.preventDefault();
-  }
-
-  choose(place) { const node = this.found[place]; this.close(); this.onFound(node); }
-  close() { this.list.hidden = true; this.input.setAttribute("aria-expanded", "false"); }
 }
 
 (async () => {

@@ -4,12 +4,13 @@
 function nodeRows(account, view) {
   if (!account.nodes.length) return account.decisions.map((decision) => ({ name: decision.name, op: decision.op || decision.kind, kind: decision.kind, precision: decision.precision.compute, rule: decision.rule, because: decision.because }));
   const rows = account.nodes.map((node, number) => {
-    const decision = account.decisionOf.get(node.name);
+    const run = view?.run ?? account.main;
+    const decision = run.decisionOf.get(node.name);
     const unit = account.unitOf.get(node.name);
-    const bytes = node.outputs.reduce((sum, value) => value === null ? sum : sum + account.values[value].elements * bytesOf(view?.held[value]), 0);
+    const bytes = account.bytesAt(number, view), time = view && run.isTimed ? account.costAt(number, view) : null;
     return {
-      node: number, name: node.name, op: node.op || node.kind, kind: node.kind, precision: view ? precisionOf(account, view, number) ?? "" : "", bytes,
-      module: node.module ?? "", line: lineOf(node), rule: decision?.rule ?? "", because: decision?.because ?? "", error: account.errorAt(number), unit: unit ? toNumber(unit.error) : null,
+      node: number, name: node.name, op: node.op || node.kind, kind: node.kind, precision: view ? precisionOf(account, view, number) ?? "" : "", bytes, time,
+      module: node.module ?? "", line: lineOf(node), rule: decision?.rule ?? "", because: decision?.because ?? "", error: account.errorAt(number, run), unit: unit ? toNumber(unit.error) : null,
     };
   });
   return rows.sort((a, b) => (LAST[a.kind] ?? 0) - (LAST[b.kind] ?? 0)); // otherwise in the order of the graph
@@ -94,7 +95,10 @@ function differenceRows(account, [first, second]) {
   const rows = [];
   account.nodes.forEach((node, number) => {
     const [a, b] = [precisionOf(account, first, number), precisionOf(account, second, number)];
-    if (a !== b && node.kind !== "source") rows.push({ node: number, name: node.name, op: node.op || node.kind, first: a ?? "", second: b ?? "" });
+    if (a === b || node.kind === "source") return;
+    const [error0, error1] = [first, second].map((view) => account.errorAt(number, view.run));
+    const [time0, time1] = [first, second].map((view) => view.run.isTimed ? account.costAt(number, view) : null);
+    rows.push({ node: number, name: node.name, op: node.op || node.kind, first: a ?? "", second: b ?? "", because: second.run.decisionOf.get(node.name)?.because ?? "", error0, error1, time0, time1 });
   });
   const key = (cast) => `${cast.value} ${cast.dtype}`;
   const has = [first, second].map((view) => new Set(view.realCasts.map(key)));
@@ -108,4 +112,32 @@ function differenceRows(account, [first, second]) {
     rows.push({ node: account.values[cast.value].producer, name: account.values[cast.value].name, op: "cast of the value", first: inFirst ? word : "", second: inSecond ? word : "" });
   }
   return rows;
+}
+
+// Settings that differ, counts, errors and times of runs, one row per quantity.
+function runRows(account) {
+  const rows = [];
+  const add = (what, of) => {
+    const words = account.views.map((view) => of(view) ?? "");
+    if (words.some((word) => word !== "")) rows.push({ what, ...Object.fromEntries(words.map((word, side) => [`run${side}`, word])) });
+  };
+  const settings = new Set(account.runs.flatMap((run) => Object.keys(run.settings)));
+  for (const name of settings) if (new Set(account.runs.map((run) => run.settings[name])).size > 1) add(`setting: ${name}`, (view) => view.run.document.settings[name]);
+  for (const dtype of new Set(account.views.flatMap((view) => view.precision.filter(Boolean)))) {
+    add(`operators in ${dtype}`, (view) => count(account.nodes.filter((node, number) => node.kind === "op" && view.precision[number] === dtype).length));
+  }
+  add("casts", (view) => count(view.realCasts.length));
+  add("verdict", ({ run }) => run.errors && sentence(run.errors.verdict.because));
+  const outputs = new Set(account.views.flatMap(({ run }) => (run.errors?.outputs ?? []).map((output) => output.name)));
+  for (const name of outputs) add(`error of ${shown(name)}`, ({ run }) => { const found = run.errorOf.get(name); return found && (found.fault ? shown(found.fault) : figure(found.relative_l2.estimate)); });
+  add("metric", ({ run }) => run.errors?.metric && `${shown(run.errors.metric.name)} ${figure(run.errors.metric.reference, 4)} → ${figure(run.errors.metric.candidate, 4)}`);
+  add("time per call, FP32 → result", ({ run }) => run.timing && spellTimes(run.timing));
+  add("time in kernels", (view) => view.run.isTimed ? duration(account.nodes.reduce((sum, node, number) => sum + (node.kind === "op" ? account.costAt(number, view) ?? 0 : 0), 0)) : null);
+  return rows;
+}
+
+function spellTimes(timing) {
+  const [before, after] = timing.models, speed = after?.speed;
+  const time = (model) => model?.fault ? shown(model.fault) : duration(toNumber(model?.median_ns ?? null));
+  return `${time(before)} → ${time(after)}${speed ? ` (${figure(speed.estimate)}x, ${figure(speed.low)} … ${figure(speed.high)})` : ""}`;
 }

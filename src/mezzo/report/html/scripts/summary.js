@@ -1,8 +1,8 @@
 // The summary: precisions, sizes and speed, the verdict, and suggested commands.
 "use strict";
 
-const summary = (account) => [...headline(account), ...verdict(account), cards(account)];
-const reasons = (account, goNode) => [...stayedHigh(account, goNode), ...nextSteps(account), ...notes(account)];
+// `onPick`: shows the operators of a precision.
+const summary = (account, onPick) => [...headline(account), ...verdict(account), cards(account, onPick)];
 
 // An infinite error, as of a fault, has a verdict; NaN has none.
 const isJudged = (told) => told !== undefined && !Number.isNaN(toNumber(told.error.estimate));
@@ -13,10 +13,13 @@ function headline(account) {
   if (!told) return [];
   const looks = { right: "good", wrong: "fails" };
   const row = (label, said) => [make("dt", {}, label), make("dd", {}, said)];
-  return [make("div", { class: `verdict headline ${looks[told.standing] ?? "open"}`, id: "headline" }, make("p", { class: "title" }, make("strong", {}, shown(told.title))), make("dl", {},
+  return [make("div", { class: `verdict headline ${looks[told.standing] ?? "open"}`, id: "headline" }, make("p", { class: "title" }, make("strong", {}, shown(shortPaths(account, told.title)))), make("dl", {},
     ...row("verdict", shown(told.verdict)), ...(told.risk ? row("risk", shown(told.risk)) : []), ...told.gains.flatMap((gain, place) => row(place ? "" : "gain", shown(gain))),
     ...(told.next ? row("next", [shown(told.next.why), command(shown(told.next.command))].flat()) : [])))];
 }
+
+// Paths of models in a sentence without their folders, which "How this was made" tells.
+const shortPaths = (account, words) => account.models.reduce((told, { path }) => told.replaceAll(path, fileName(path)), words);
 
 function verdict(account) {
   const told = account.errors?.verdict, search = account.search;
@@ -33,7 +36,7 @@ function verdict(account) {
   return parts;
 }
 
-function cards(account) {
+function cards(account, onPick) {
   const made = [];
   const card = (title, figureText, ...more) => made.push(make("div", { class: "card" }, make("h3", {}, title), make("p", { class: "figure" }, figureText), ...more));
   const view = account.views[0];
@@ -42,7 +45,7 @@ function cards(account) {
       : account.nodes.reduce((found, node, number) => node.kind === "op" && view.precision[number] ? found.set(view.precision[number], (found.get(view.precision[number]) ?? 0) + 1) : found, new Map());
     const total = [...shares.values()].reduce((sum, number) => sum + number, 0);
     const low = account.lows.reduce((sum, dtype) => sum + (shares.get(dtype) ?? 0), 0);
-    card("Operators", `${count(low)} of ${count(total)} in ${account.lows.join(" or ")}`, shareBar(new Map([...shares].filter(([, number]) => number))));
+    card("Operators", `${count(low)} of ${count(total)} in ${account.lows.join(" or ")}`, shareBar(new Map([...shares].filter(([, number]) => number)), account.graph ? onPick : null));
   }
   const asked = account.settings;
   const opsets = [...new Set(account.models.map((model) => model.opset).filter(Boolean))];
@@ -61,6 +64,7 @@ function cards(account) {
     const moved = view.realCasts.reduce((sum, cast) => sum + account.values[cast.value].elements * (bytesOf(view.held[cast.value]) + bytesOf(cast.dtype)), 0);
     card("Casts", count(view.realCasts.length), make("p", { class: "quiet" }, view.realCasts.length ? `they read and write ${size(moved)} in one run` : "none is needed"));
   }
+  if (account.timing) card("Time per call", speedOf(account.timing), make("p", { class: "quiet" }, `${spellTimes(account.timing)} on ${shown(account.timing.target)}`));
   if (account.errors?.outputs.length) {
     const worst = account.errors.outputs.reduce((a, b) => order(errorOf(b)) > order(errorOf(a)) ? b : a);
     card("Output error", worst.fault ? "wrong" : figure(worst.relative_l2.estimate), make("p", { class: "quiet" }, worst.fault ? `${shown(worst.name)}: ${shown(worst.fault)}` : `relative L2 of ${shown(worst.name)}`, worst.top1 ? `; top-1 agrees in ${percent(toNumber(worst.top1.estimate))}` : "", isJudged(account.errors.verdict) ? "" : "; of what is finite, and judges nothing"));
@@ -69,14 +73,7 @@ function cards(account) {
   return make("div", { class: "cards" }, made);
 }
 
-function stayedHigh(account, goNode) {
-  const groups = account.conversion?.stayed_high ?? [];
-  if (!groups.length) return [];
-  return [make("h3", {}, `What stayed in ${account.conversion.high}, and why`), make("ul", { class: "reasons" }, groups.slice(0, 8).map((group) => make("li", {},
-    make("strong", {}, plural(group.count, "operator")), ` by rule ${shown(group.rule)}: ${shown(group.because[0])}${group.because.length > 1 ? `, and ${plural(group.because.length - 1, "other reason")}` : ""} `,
-    ...group.nodes.slice(0, 3).map((name) => account.byName.has(name) ? make("button", { type: "button", class: "link", click: () => goNode(account.byName.get(name)) }, shown(name)) : shown(name)).flatMap((link, place) => place ? [", ", link] : [link]),
-    group.count > 3 ? ` and ${count(group.count - 3)} more` : "")))];
-}
+const speedOf = (timing) => timing.models[1]?.speed ? `${figure(timing.models[1].speed.estimate)}x` : "–";
 
 function nextSteps(account) {
   if (!account.next.length) return [];

@@ -2,8 +2,11 @@
 "use strict";
 
 const nameCell = (cell) => make("span", { class: "name", title: shown(cell.getValue() ?? "") }, shown(cell.getValue() ?? ""));
-// Long paths are cut at the beginning, as their ends differ.
-const pathCell = (cell) => make("span", { class: "name path", title: shown(cell.getValue() ?? "") }, make("bdi", { dir: "ltr" }, shown(cell.getValue() ?? "")));
+// The last part of a path first, then where it is: long paths differ in their ends.
+function pathCell(cell) {
+  const whole = shown(cell.getValue() ?? ""), last = lastPart(whole), around = whole.slice(0, whole.lastIndexOf(last)).replace(/^\/|\/$/g, "");
+  return make("span", { class: "name path", title: whole }, make("span", { class: "last" }, last), around ? make("span", { class: "quiet around" }, " ", around) : null);
+}
 const fileCell = (cell) => make("span", { class: "name", title: shown(cell.getValue() ?? "") }, shown(String(cell.getValue() ?? "").split(/[\\/]/).pop()));
 const chipCell = (cell) => cell.getValue() ? chip(cell.getValue()) : make("span", { class: "quiet" }, "–");
 const figureCell = (cell) => document.createTextNode(figure(cell.getValue()));
@@ -28,7 +31,7 @@ const filterText = (wanted, value) => shown(value ?? "").toLowerCase().includes(
 const text = (title, field, more = {}) => ({ title, field, formatter: nameCell, headerFilter: "input", headerFilterFunc: filterText, headerFilterPlaceholder: "contains", minWidth: 90, tooltip: false, ...more });
 const path = (title, field, more = {}) => text(title, field, { formatter: pathCell, widthGrow: 3, ...more });
 const number = (title, field, formatter = figureCell, more = {}) => ({ title, field, formatter, sorter: byNumber, headerSortStartingDir: "desc", hozAlign: "right", headerHozAlign: "right", headerFilter: "input", headerFilterFunc: filterNumber, headerFilterPlaceholder: "≥", width: 118, ...more });
-const precise = (title, field) => text(title, field, { formatter: chipCell, width: 104, headerFilterPlaceholder: "is", narrow: true });
+const precise = (title, field) => text(title, field, { formatter: chipCell, width: 104, headerFilterPlaceholder: "is", headerFilterFunc: (wanted, value) => String(value ?? "").startsWith(wanted.trim().toLowerCase()), narrow: true });
 
 // On narrow screens only the first column and those marked `narrow` stay; a row unfolds to show the others.
 const NARROW = matchMedia("screen and (max-width: 700px)");
@@ -36,6 +39,21 @@ const TIGHT = { first: 130, other: 76, figure: 84 };
 const isKept = (column, place) => place === 0 || column.narrow;
 const cellOf = (column, row) => column.formatter({ getValue: () => row[column.field], getData: () => row, getRow: () => ({ getData: () => row }) });
 const isTold = (value) => value !== null && value !== undefined && value !== "";
+
+// Rows of a table on paper.
+const MOST_PRINTED = 200;
+
+// Heads of columns are reached by Tab, and sort by Enter or Space.
+function sortByKeys(place) {
+  for (const head of place.querySelectorAll(".tabulator-col.tabulator-sortable")) {
+    head.tabIndex = 0;
+    head.addEventListener("keydown", (event) => {
+      if (event.target !== head || (event.key !== "Enter" && event.key !== " ")) return;
+      head.querySelector(".tabulator-col-title").click();
+      event.preventDefault();
+    });
+  }
+}
 
 class Tables {
   constructor(parent, onRow) {
@@ -49,11 +67,37 @@ class Tables {
   add(id, title, intro, columns, rows, sort = null, lead = null) {
     const place = make("div", { class: "table", id: `${id}-table` });
     const shownCount = make("span", { class: "quiet", role: "status" });
-    const section = make("section", { id, "aria-labelledby": `${id}-title` }, make("h2", { id: `${id}-title` }, title, " ", shownCount), intro ? make("p", { class: "quiet" }, intro) : null, lead, place);
+    const section = make("section", { id, "aria-labelledby": `${id}-title` }, make("h2", { id: `${id}-title` }, title, " ", shownCount, " ", make("button", { type: "button", class: "save", title: "Save the rows as they are sorted and filtered", click: () => this.save(id) }, "CSV")), intro ? make("p", { class: "quiet" }, intro) : null, lead, place);
     this.parent.append(section);
     this.waiting.set(place, { id, title, columns, rows, sort, shownCount });
     this.watch.observe(place);
     return section;
+  }
+
+  // The rows as they are sorted and filtered; all where the table is not drawn yet.
+  rowsOf({ place, table, asked }) {
+    let rows = [];
+    try { rows = table.getRows("active").map((row) => row.getData()); } catch { /* not built yet */ }
+    return rows.length || this.isFiltered(place) ? rows : asked.rows();
+  }
+
+  isFiltered(place) { return [...place.querySelectorAll(".tabulator-header-filter input")].some((input) => input.value); }
+
+  find(id) {
+    this.fill(document.getElementById(`${id}-table`));
+    return this.made.find((one) => one.asked.id === id);
+  }
+
+  save(id) {
+    const found = this.find(id), { columns } = found.asked;
+    saveFile(`${id}.csv`, "text/csv;charset=utf-8", csvOf(columns.map((column) => column.title), this.rowsOf(found).map((row) => columns.map((column) => row[column.field]))));
+  }
+
+  // Show the rows alone whose column has a word; null: all rows.
+  filter(id, column, word) {
+    const found = this.find(id);
+    const apply = () => { found.table.clearHeaderFilter(); if (column) found.table.setHeaderFilterValue(column, word); };
+    if (found.isBuilt) apply(); else found.table.on("tableBuilt", apply);
   }
 
   fill(place) {
@@ -68,12 +112,15 @@ class Tables {
       columnDefaults: { headerTooltip: false }, rowFormatter: (row) => this.dress(row),
     });
     table.on("dataFiltered", (_, rows) => { asked.shownCount.textContent = rows.length === data.length ? count(data.length) : `${count(rows.length)} of ${count(data.length)}`; });
+    const made = { place, table, asked, isBuilt: false };
     table.on("tableBuilt", () => {
+      made.isBuilt = true;
+      sortByKeys(place);
       asked.shownCount.textContent = count(data.length);
       place.querySelectorAll(".tabulator-header-filter input").forEach((input) => input.setAttribute("aria-label", `Filter ${input.closest(".tabulator-col").querySelector(".tabulator-col-title").textContent}`));
     });
     table.on("rowClick", (_, row) => this.onRow(row.getData()));
-    this.made.push({ place, table, asked });
+    this.made.push(made);
     return table;
   }
 
@@ -132,13 +179,12 @@ class Tables {
   }
 
   // For printing: the first rows, sorted and filtered, as a plain table.
-  print(most = 60) {
+  print(most = MOST_PRINTED) {
     for (const place of [...this.waiting.keys()]) this.fill(place);
-    for (const { place, table, asked } of this.made) {
+    for (const made of this.made) {
+      const { place, asked } = made;
       place.parentNode.querySelector(".on-paper")?.remove();
-      let rows = [];
-      try { rows = table.getRows("active"); } catch { /* not built yet: the screen's own rows have to do */ }
-      const data = rows.length ? rows.map((row) => row.getData()) : asked.rows();
+      const data = this.rowsOf(made);
       const printed = data.slice(0, most);
       const columns = asked.columns.filter((column) => column.field && printed.some((row) => isTold(row[column.field])));
       const kind = (column) => ({ class: column.hozAlign === "right" ? "figures" : column.formatter === pathCell ? "paths" : column.widthGrow ? "words" : "" });

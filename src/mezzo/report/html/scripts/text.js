@@ -15,6 +15,7 @@ const shorten = (text, most) => {
   return whole.length <= most ? whole : `${whole.slice(0, Math.ceil(most / 2) - 1)}…${whole.slice(-Math.floor(most / 2))}`;
 };
 
+const fileName = (path) => String(path).replaceAll("\\", "/").split("/").pop();
 const lastPart = (name) => String(name).split("/").filter(Boolean).pop() ?? String(name);
 
 // A new element: attributes by name, listeners as functions, children as nodes or text. Nothing is parsed as HTML.
@@ -24,6 +25,14 @@ function make(tag, attributes = {}, ...children) {
     if (typeof value === "function") made.addEventListener(name, value);
     else if (value !== null && value !== undefined && value !== false) made.setAttribute(name, value === true ? "" : value);
   }
+  made.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+// The same for SVG.
+function makeSvg(tag, attributes = {}, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
   made.append(...children.flat().filter((child) => child !== null && child !== undefined));
   return made;
 }
@@ -51,8 +60,20 @@ function size(bytes) {
   const units = ["B", "KB", "MB", "GB", "TB"];
   let number = bytes, unit = 0;
   while (number >= 999.5 && unit < units.length - 1) { number /= 1000; unit += 1; }
-  return unit === 0 ? `${bytes} B` : `${Number(number.toPrecision(3))} ${units[unit]}`;
+  return unit === 0 ? `${Math.round(bytes)} B` : `${Number(number.toPrecision(3))} ${units[unit]}`;
 }
+
+// A time in ns, with three digits.
+function duration(ns) {
+  if (ns === null || ns === undefined || !Number.isFinite(ns)) return figure(ns);
+  const units = ["ns", "µs", "ms", "s"];
+  let number = ns, unit = 0;
+  while (Math.abs(number) >= 999.5 && unit < units.length - 1) { number /= 1000; unit += 1; }
+  return `${figure(number)} ${units[unit]}`;
+}
+
+// A cost in the unit of its table: "ns" of measured times, or bytes moved.
+const spellCost = (cost, unit) => unit === "ns" ? duration(cost) : unit === "bytes moved" ? size(cost) : `${figure(cost)} ${shown(unit ?? "")}`;
 
 const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
 

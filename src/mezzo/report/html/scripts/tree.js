@@ -3,6 +3,8 @@
 
 // Groups with more children than this are divided into parts.
 const MANY = 60, PART = 30, FEW = 8;
+// A group with one group among so many children opens with it.
+const CHAIN = 4;
 
 class Box {
   constructor(id, parent, kind, name) {
@@ -29,7 +31,7 @@ class Tree {
     this.casts = this.placeCasts();
     this.tidy(this.root);
     this.root.isOpen = true;
-    this.settle(this.root);
+    this.settle();
     this.edges = this.findEdges();
   }
 
@@ -174,15 +176,22 @@ class Tree {
     return items;
   }
 
-  // Depth of each box, and its number of operators by precision, per plan.
-  settle(root) {
+  // All boxes, each after the one around it.
+  inOrder() {
     const order = [];
-    const waiting = [root];
+    const waiting = [this.root];
     while (waiting.length) {
       const box = waiting.pop();
       order.push(box);
-      for (const child of box.children) { child.depth = box.depth + 1; waiting.push(child); }
+      for (const child of box.children) waiting.push(child);
     }
+    return order;
+  }
+
+  // Depth of each box, and its number of operators by precision, per plan.
+  settle() {
+    const order = this.inOrder();
+    for (const box of order) if (box.parent) box.depth = box.parent.depth + 1;
     for (const box of order.reverse()) {
       const [first, second] = this.views;
       const { begins, worst, mark } = this.account.wrong;
@@ -225,6 +234,21 @@ class Tree {
       });
     });
     return edges;
+  }
+
+  // Mark the boxes that hold some of these nodes; null: no marks.
+  find(nodes) {
+    for (const box of this.inOrder().reverse()) {
+      box.hits = box.isGroup ? box.children.reduce((sum, child) => sum + child.hits, 0)
+        : box.cast ? Number(nodes !== null && (nodes.has(box.maker) || [...box.users].some((user) => nodes.has(user)))) : Number(nodes?.has(box.node) ?? false);
+    }
+  }
+
+  // Open a group; where it holds one group alone beside single nodes, open that too.
+  openChain(box) {
+    box.isOpen = true;
+    const groups = box.children.filter((child) => child.isGroup);
+    if (groups.length === 1 && box.children.length <= CHAIN) this.openChain(groups[0]);
   }
 
   open(box) { for (let around = box; around; around = around.parent) if (around.isGroup) around.isOpen = true; }
