@@ -1,14 +1,18 @@
 """Graph outlines for HTML reports: two models as they are typed, and all strategies."""
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Unpack
 
 from mezzo.api.strategies import judged_without_data, try_strategies
 from mezzo.contracts.frontend import Progress
 from mezzo.contracts.options.keyword_types import PlanOptions
+from mezzo.contracts.plans import Plan
+from mezzo.conversion.conversion import convert_model
 from mezzo.conversion.results import open_source
 from mezzo.formats.dtypes import DType
 from mezzo.planner.lower import lower
+from mezzo.planner.options import replay_options
 from mezzo.report.records.strategies import StrategyRow
 from mezzo.report.views.outline import (
     Outline,
@@ -18,6 +22,7 @@ from mezzo.report.views.outline import (
     outline_as_it_is,
     outline_edits,
     outline_matching,
+    outline_plan,
 )
 
 if TYPE_CHECKING:
@@ -41,6 +46,25 @@ def outline_pair(
     names = os.fspath(model), os.fspath(reference)
     return outline(
         graph, [outline_as_it_is(graph, names[0]), outline_matching(graph, names[1], other)]
+    )
+
+
+def outline_plans(
+    src: str | os.PathLike[str],
+    plans: Mapping[str, Plan],
+    *,
+    trust_external_paths: bool = False,
+) -> Outline:
+    """The graph of a model with saved plans by name. Errors are those of `casts_of_plan`."""
+    model = open_source(src, trust_external_paths, None)
+    decided = [convert_model(model, replay_options({}, plan), plan)[0] for plan in plans.values()]
+    graph = decided[0].reading.graph
+    return outline(
+        graph,
+        [
+            outline_plan(result.reading.graph, name, result.plan)
+            for name, result in zip(plans, decided, strict=True)
+        ],
     )
 
 

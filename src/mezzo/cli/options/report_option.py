@@ -64,16 +64,24 @@ def draw_report(
     """
     if report is None:
         return dict(account)
-    from mezzo.report.html import render
     from mezzo.report.records.account import with_graph
 
     drawn = with_graph(dict(account), draw(), steps)
-    write_file(report, render(drawn).encode(), "--report")
+    write_report(report, drawn)
     return drawn
 
 
+def write_report(report: Path, account: Mapping[str, object]) -> None:
+    """Write the page of an account that has its graph, atomically. Raises InputError: the file
+    cannot be written.
+    """
+    from mezzo.report.html import render
+
+    write_file(report, render(account).encode(), "--report")
+
+
 def print_report_path(report: Path | None) -> None:
-    """Print where the report is."""
+    """Print where the report is, if there is one."""
     if report is not None:
         size = format_size(report.stat().st_size)
         print_text(f"\nreport: {os.fspath(report)} ({size}), for any browser")

@@ -8,9 +8,12 @@ is {"words": indices into the document's strings, -1 for null}, {"lists": lists 
 import base64
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from mezzo.common.documents import parse_json
 
 Records = Sequence[Mapping[str, Any]]
 # Paths of the lists that grow with the model.
@@ -21,7 +24,8 @@ _LONG = (
     ("graph", "nodes"),
     ("graph", "values"),
 )
-_LARGEST_BYTES = 1 << 30  # of an unpacked document
+_LARGEST_BYTES = 1 << 28  # of an unpacked document
+_EMBEDDED = re.compile(r'<script type="text/plain" id="account">([^<]*)</script>')
 
 
 def pack(account: Mapping[str, object]) -> str:
@@ -44,12 +48,20 @@ def unpack(packed: str) -> dict[str, Any]:
         text = unzip.decompress(base64.b64decode(packed, validate=True), _LARGEST_BYTES)
         if unzip.unconsumed_tail:
             raise ValueError(f"the account has more than {_LARGEST_BYTES} bytes")
-        content = json.loads(text)
+        content = parse_json(text)
         strings, document = content["strings"], content["account"]
         document["runs"] = [_unpack_document(run, strings) for run in document.get("runs", [])]
         return _unpack_document(document, strings)
     except (zlib.error, ValueError, LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"the account cannot be unpacked: {error}") from error
+
+
+def find_account(page: str) -> dict[str, Any]:
+    """The account in a page. Raises ValueError: the page has none, or it is damaged."""
+    packed = _EMBEDDED.search(page)
+    if packed is None:
+        raise ValueError("it has no account")
+    return unpack(packed[1])
 
 
 def _pack_document(account: Mapping[str, Any], strings: dict[str, int]) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def describe_conversion(
     if measured is not None:
         content |= _describe_measured(measured, plan, accumulation)
     content["summary"] = describe_headline(headline)
-    return _account(
+    return as_account(
         "convert", content, machine, summary.notes, () if measured is None else measured.all_notes
     )
 
@@ -68,7 +68,7 @@ def describe_tuning(
     content = _describe_decisions(source, result, plan, summary, settings)
     content |= _describe_measured(measured, plan, accumulation)
     content["summary"] = describe_headline(headline)
-    return _account("tune", content, machine, summary.notes, measured.all_notes)
+    return as_account("tune", content, machine, summary.notes, measured.all_notes)
 
 
 def describe_comparison(
@@ -102,7 +102,7 @@ def describe_comparison(
         "data": encode(comparison.data),
         "errors": sections.describe_errors(comparison, formats, accumulation),
     }
-    return _account("compare", content, machine, comparison.notes)
+    return as_account("compare", content, machine, comparison.notes)
 
 
 def describe_ranges(
@@ -115,7 +115,7 @@ def describe_ranges(
         "data": encode(ranges.data),
         "ranges": sections.describe_value_ranges(ranges),
     }
-    return _account("ranges", content, machine)
+    return as_account("ranges", content, machine)
 
 
 def describe_sensitivity(
@@ -133,7 +133,7 @@ def describe_sensitivity(
         "data": encode(sensitivity.data),
         "sensitivity": encode(sensitivity),
     }
-    return _account("sensitivity", content, machine, notes)
+    return as_account("sensitivity", content, machine, notes)
 
 
 def describe_strategies(
@@ -144,7 +144,7 @@ def describe_strategies(
         "models": [sections.describe_model("model", model)],
         "settings": dict(settings),
     }
-    return _account("strategies", content, machine)
+    return as_account("strategies", content, machine)
 
 
 def with_graph(
@@ -154,17 +154,22 @@ def with_graph(
     suggestions = [{"command": command, "why": why} for command, why in steps]
     return {
         **account,
-        "graph": {
-            "groups": encode(outline.groups),
-            "nodes": encode(outline.nodes),
-            "values": encode(outline.values),
-        },
+        "graph": encode_outline(outline),
         "plans": encode(outline.plans),
         "next": suggestions,
     }
 
 
-def _account(
+def encode_outline(outline: "Outline") -> Document:
+    """The graph of an outline as JSON data."""
+    return {
+        "groups": encode(outline.groups),
+        "nodes": encode(outline.nodes),
+        "values": encode(outline.values),
+    }
+
+
+def as_account(
     command: str, content: Mapping[str, object], machine: "Machine | None", *notes: Iterable[str]
 ) -> Document:
     """A document with all sections in fixed order, of which `content` fills some."""

@@ -10,6 +10,7 @@ from mezzo.contracts.plans import Plan, PlannedNode
 from mezzo.report.layout.layout import Layout, blank, dtype_style, heading, indented, section
 from mezzo.report.layout.names import clean, join_some, spell_precision
 from mezzo.report.layout.numbers import spell_count
+from mezzo.report.records.account_pair import AccountPair
 from mezzo.report.records.documents import Document, document, encode_fields
 from mezzo.report.records.groups import count_precisions
 from mezzo.report.views.plandiff import (
@@ -61,6 +62,20 @@ def report_difference(
                 f"{spell_count(len(cast_names), 'cast')} only in {clean(title)}", cast_names, limit
             )
     return parts
+
+
+def report_pair(layout: Layout, pair: AccountPair) -> list[RenderableType]:
+    """Two runs side by side: plans, errors and times."""
+    verdict = (
+        Text(f"different: {spell_count(pair.differing, 'operator')} in another precision")
+        if pair.differing
+        else Text.assemble(("the same", "bold green"), ": every operator's precision")
+    )
+    table = layout.make_table("", "first", "second", right=("first", "second"))
+    for row in pair.rows:
+        table.add_row(*row)
+    title = heading(f"{clean(pair.names[0])} <-> {clean(pair.names[1])}")
+    return [title, verdict, blank(), table, *(indented(clean(note)) for note in pair.notes)]
 
 
 def _verdict(difference: PlanDifference) -> Text:

@@ -136,6 +136,15 @@ function runRows(account) {
   return rows;
 }
 
+function pairedErrorRows(account) {
+  const makers = new Map(account.values.map((value) => [value.name, value.producer]));
+  const names = new Set(account.views.flatMap(({ run }) => [...run.errorOf.keys()]));
+  return [...names].map((name) => {
+    const [error0, error1] = account.views.map(({ run }) => run.errorOf.has(name) ? errorOf(run.errorOf.get(name)) : null);
+    return { node: makers.get(name), name, error0, error1, ratio: error0 > 0 && error1 !== null ? error1 / error0 : null };
+  });
+}
+
 function spellTimes(timing) {
   const [before, after] = timing.models, speed = after?.speed;
   const time = (model) => model?.fault ? shown(model.fault) : duration(toNumber(model?.median_ns ?? null));

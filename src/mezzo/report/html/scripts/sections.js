@@ -5,11 +5,11 @@ function addTables(page) {
   const { account, tables } = page;
   const view = () => page.shownViews[0];
   const hasErrors = account.views.concat({ run: account.main }).some(({ run }) => run.errors?.layers.length || run.errors?.outputs.length);
-  if (account.runs?.length) addRuns(tables, account);
   if (account.views.some((plan) => plan.counts)) addStrategies(tables, account);
   if (account.views.length > 1) addDifferences(page);
   if (account.frontier.length) addFrontier(page);
   if (hasErrors && account.errors) addErrors(tables, account);
+  if (hasErrors && account.runs?.length) addErrorsOfRuns(tables, account);
   if (account.ranges) addRanges(tables, account);
   if (account.sensitivity) addSensitivity(tables, account);
   if (account.nodes.some((node) => node.kind === "op" && node.module)) addModules(tables, account, view);
@@ -17,13 +17,6 @@ function addTables(page) {
 }
 
 const plainCell = (spell) => (cell) => document.createTextNode(cell.getValue() === null || cell.getValue() === undefined ? "" : spell(cell.getValue()));
-
-// Two runs side by side: settings, plan, errors and times.
-function addRuns(tables, account) {
-  tables.add("runs", "Side by side", "What each run decided and measured; an empty cell was not measured.",
-    [text("quantity", "what", { width: 260, widthGrow: 0 }), ...account.views.map((view, side) => text(shown(view.name), `run${side}`, { narrow: true, formatter: nameCell }))],
-    () => runRows(account));
-}
 
 function addStrategies(tables, account) {
   tables.add("strategies", "Strategies", "How each strategy would place casts on this model, the cheapest first. Choose two above the graph to see them beside each other.",
@@ -64,6 +57,13 @@ function addErrors(tables, account) {
     [path("value", "name"), text("what", "what", { width: 90 }), number("rel. L2", "error", figureCell, { narrow: true }), number("at most", "high"), number("cosine", "cosine", plainCell((value) => figure(value, 7))), number("SQNR dB", "sqnr"), number("ulp", "ulp"),
       ...furtherFigures(account).map((name) => number(name, `figure_${name}`)), number("top-1", "top1", plainCell(percent)), text("fault", "fault", { widthGrow: 2 })],
     () => errorRows(account), ["error", "desc"]);
+}
+
+// Errors of two runs, value by value; one that a run did not compare is empty.
+function addErrorsOfRuns(tables, account) {
+  tables.add("errors", "Errors", "Relative L2 error of each value against its run's reference, side by side.",
+    [path("value", "name"), ...account.views.map((view, side) => number(shown(view.name), `error${side}`, figureCell, { narrow: true, width: 170 })), number("second to first", "ratio", figureCell, { width: 140 })],
+    () => pairedErrorRows(account), ["error0", "desc"]);
 }
 
 function addRanges(tables, account) {

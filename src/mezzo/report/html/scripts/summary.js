@@ -2,7 +2,14 @@
 "use strict";
 
 // `onPick`: shows the operators of a precision.
-const summary = (account, onPick) => [...headline(account), ...verdict(account), cards(account, onPick)];
+const summary = (account, onPick) => account.runs?.length ? [sideBySide(account)] : [...headline(account), ...verdict(account), cards(account, onPick)];
+
+// Two runs: what each decided and measured, row by row.
+function sideBySide(account) {
+  const head = make("tr", {}, make("td"), account.views.map((view) => make("th", { scope: "col" }, shown(view.name))));
+  const rows = runRows(account).map((row) => make("tr", {}, make("th", { scope: "row" }, shown(row.what)), account.views.map((_, side) => make("td", {}, shown(row[`run${side}`])))));
+  return make("div", { class: "scroll card" }, make("table", { class: "plain runs" }, make("thead", {}, head), make("tbody", {}, rows)));
+}
 
 // An infinite error, as of a fault, has a verdict; NaN has none.
 const isJudged = (told) => told !== undefined && !Number.isNaN(toNumber(told.error.estimate));
