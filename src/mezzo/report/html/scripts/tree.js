@@ -6,9 +6,25 @@ const MANY = 60, PART = 30, FEW = 8;
 // A group with one group among so many children opens with it.
 const CHAIN = 4;
 
+// The children of every leaf: a hundred thousand empty lists would cost more than the boxes.
+const LEAF = Object.freeze([]);
+
 class Box {
   constructor(id, parent, kind, name) {
-    Object.assign(this, { id, parent, kind, name, children: [], depth: 0, isOpen: false, first: Infinity, ops: 0 });
+    this.id = id;
+    this.parent = parent;
+    this.kind = kind;
+    this.name = name;
+    this.children = LEAF;
+    this.depth = 0;
+    this.isOpen = false;
+    this.first = Infinity;
+    this.ops = 0;
+    this.node = undefined;
+    this.prefix = undefined;
+    this.mark = "";
+    this.differs = 0;
+    this.hits = 0;
   }
   get isGroup() { return this.children.length > 0; }
 }
@@ -37,7 +53,10 @@ class Tree {
 
   add(box) {
     this.byId.set(box.id, box);
-    box.parent?.children.push(box);
+    if (box.parent) {
+      if (box.parent.children === LEAF) box.parent.children = [];
+      box.parent.children.push(box);
+    }
     return box;
   }
 
@@ -99,8 +118,7 @@ class Tree {
         current.children.forEach((child) => { if (child.isGroup) waiting.push([child, false]); });
         continue;
       }
-      current.children = current.children.flatMap((child) => this.scatter(child)).filter((child) => child.node !== undefined || child.cast || child.isGroup)
-        .map((child) => this.skipLonely(child, current)).sort((a, b) => a.first - b.first);
+      if (current === this.root || current.isGroup) this.tidyChildren(current);
       if (current.children.length > MANY) current.children = this.gather(current);
       if (current.children.length > MANY) current.children = this.cut(current);
       for (const child of current.children) {
@@ -108,6 +126,16 @@ class Tree {
         current.ops += child.isGroup ? child.ops : child.kind === "op" ? 1 : 0;
       }
     }
+  }
+
+  tidyChildren(group) {
+    const kept = [];
+    for (const child of group.children) {
+      if (!child.isGroup) { if (child.node !== undefined || child.cast) kept.push(child); }
+      else for (const part of this.scatter(child)) kept.push(this.skipLonely(part, group));
+    }
+    for (const child of kept) child.parent = group;
+    group.children = kept.sort((a, b) => a.first - b.first);
   }
 
   // A group of unconnected operators, such as one module called three times, hides the graph's
@@ -192,9 +220,9 @@ class Tree {
   settle() {
     const order = this.inOrder();
     for (const box of order) if (box.parent) box.depth = box.parent.depth + 1;
+    const [first, second] = this.views;
+    const { begins, worst, mark } = this.account.wrong;
     for (const box of order.reverse()) {
-      const [first, second] = this.views;
-      const { begins, worst, mark } = this.account.wrong;
       box.mark = box.node !== undefined && (box.node === begins || box.node === worst) ? mark : "";
       box.differs = Number(box.kind === "op" && second !== undefined && first.precision[box.node] !== second.precision[box.node]);
       if (!box.isGroup) continue;
