@@ -85,12 +85,20 @@ def test_packed_text_that_is_no_account_is_refused(content: bytes) -> None:
         packing.unpack(base64.b64encode(gzip.compress(content)).decode())
 
 
-def test_names_reach_the_page_only_packed() -> None:
-    plain = tags_of(render(account_of(named(("a", "b")))))
+def test_names_reach_the_page_only_packed_or_escaped() -> None:
+    plain = tags_of(render(account_of(named(tuple(f"n{number}" for number in range(len(HOSTILE)))))))
     hostile = tags_of(render(account_of(named())))
-    assert [tag for tag, _ in hostile] == [tag for tag, _ in plain]
+    assert hostile == plain, "no name makes a tag or an attribute"
     for name in HOSTILE:
         assert len(name) < 12 or name not in render(account_of(named()))
+
+
+def test_reasons_and_rows_are_there_without_scripts() -> None:
+    page = render(account_of(named(("a",))))
+    plain = re.search("<noscript>(.*?)</noscript>", page, re.DOTALL)
+    assert plain is not None
+    assert "<td>softmax</td><td>takes exponentials of differences" in plain[1]
+    assert "<td>a</td><td>Softmax</td><td>f32</td>" in plain[1]
 
 
 def test_paths_of_models_are_escaped_in_the_title() -> None:

@@ -17,6 +17,7 @@ from mezzo.common.errors import InputError
 from mezzo.common.message_style import option
 from mezzo.common.safe_paths import check_destination, open_regular
 from mezzo.report.html.packing import pack
+from mezzo.report.html.without_scripts import spell_without_scripts
 from mezzo.report.layout.names import clean
 
 # The first line of every page.
@@ -50,6 +51,7 @@ def render(account: Mapping[str, object]) -> str:
         "policy": html.escape(_policy(scripts)),
         "styles": "\n".join(f"<style>{_read(name)}</style>" for name in _STYLES),
         "licences": html.escape(_read("vendor/LICENSES")),
+        "plain": spell_without_scripts(account),
         "account": pack(account),
         "scripts": "\n".join(f"<script>{script}</script>" for script in scripts),
     }
