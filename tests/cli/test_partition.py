@@ -177,7 +177,7 @@ def test_error_is_one_line_and_writes_nothing(run, chain, words, message):
 def test_part_inside_a_body_is_refused(run, chain):
     ran = run("partition", "body.onnx", "--extract", "if/then/relu", "-o", "part.onnx")
     assert ran.code == 2
-    assert "stands in a body or a function; only parts of the main graph are extracted" in ran.err
+    assert "is in a subgraph or a function; only parts of the main graph are extracted" in ran.err
 
 
 def test_value_of_unknown_type_is_refused(run, chain):

@@ -26,7 +26,7 @@ opset             21       21
 rule        nodes  why, and which
 layer-norm      7  part of a decomposed layer-norm around 'sqrt': its squares overflow, so it stays together
                    mean, sub, sq and 4 more
-softmax         1  takes exponentials of differences, which large inputs lose
+softmax         1  loses precision for large inputs: exponentials of differences
                    sm
 
 notes
@@ -69,7 +69,7 @@ layer-norm      7  part of a decomposed layer-norm around 'sqrt': its squares ov
                    mean, sub, sq and 4 more
 exclude         1  the user asked so with --exclude 'op:MatMul'
                    mm
-softmax         1  takes exponentials of differences, which large inputs lose
+softmax         1  loses precision for large inputs: exponentials of differences
                    sm
 
 notes
@@ -152,7 +152,7 @@ def test_estimate_is_explained_with_what_it_rests_on(run, folder):
     onnx.save(onnx.parser.parse_model(text), "guarded.onnx")
     ran = run("explain", "guarded.onnx", "mul")
     assert "reads 'd', which may reach 4e+06, past f16's 65504 (rule may-overflow)" in ran.out
-    assert "Estimated from what inputs are taken to hold, which 'mezzo plan' notes and --assume changes" in ran.out
+    assert "Estimated from assumed input ranges, which 'mezzo plan' notes and --assume changes" in ran.out
     assert "inputs are taken to hold: 'x' unit scale (-4 to 4)" in " ".join(
         run("plan", "guarded.onnx", "-v").out.split()
     )
@@ -160,13 +160,13 @@ def test_estimate_is_explained_with_what_it_rests_on(run, folder):
 
 def test_interface_is_explained_with_the_option_that_changes_it(run, folder):
     ran = run("explain", "layernorm.onnx", "input x")
-    assert "x (an input of the model) runs in f32: its dtype is the caller's contract.\n" in ran.out
+    assert "x (an input of the model) runs in f32: its type is part of the model's interface.\n" in ran.out
     assert "mezzo plan layernorm.onnx --io=x=fp16" in ran.out
 
 
 def test_low_node_is_explained_with_the_option_that_keeps_it_high(run, folder):
     ran = run("explain", "layernorm.onnx", "mm")
-    assert ran.out.startswith("mm (MatMul) runs in f16: products and sums over a contracted axis gain most.\n")
+    assert ran.out.startswith("mm (MatMul) runs in f16: matmuls and convolutions gain most.\n")
     assert "--exclude=mm\n      keeps 'mm' out of f16" in ran.out
 
 

@@ -156,7 +156,7 @@ what would change it
   without that exclude
       lets the policy decide about 'mm'"""
 PORT = """\
-input x (an input of the model) runs in f32: its dtype is the caller's contract.
+input x (an input of the model) runs in f32: its type is part of the model's interface.
   Rule interface.
 
 what would change it

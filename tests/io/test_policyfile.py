@@ -178,7 +178,7 @@ REFUSED = [
     ('base = "bald"', "policy 'bald' is unknown; choose one of "),
     (
         'allow = ["Conv"]\ndeny = ["Gemm", "Conv"]',
-        "policy 'mine': operator 'Conv' stands in 'allow-list' (allow) and in 'deny-list' (deny); take it out of one",
+        "policy 'mine': operator 'Conv' is in 'allow-list' (allow) and in 'deny-list' (deny); take it out of one",
     ),
     ("[rule]\n", "policy 'mine': 'rule' is dict; write each rule under [[rule]]"),
     ('[[rule]]\nop = "Conv"', "policy 'mine', rule 1 lacks 'gives'; write one of allow, infer, clear, deny"),

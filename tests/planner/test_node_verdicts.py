@@ -41,8 +41,8 @@ def test_what_is_no_operator_has_a_verdict_of_its_own() -> None:
     graph = changed(replace(graph, nodes=nodes), "i", dtype=None)
     found = told(judge(graph, planning()), graph)
     assert {name: (v.category, v.rule, v.because) for name, v in found.items() if name != "h"} == {
-        "input x": (Category.CLEAR, "interface", "its dtype is the caller's contract"),
-        "output i": (Category.CLEAR, "interface", "its dtype is the caller's contract"),
+        "input x": (Category.CLEAR, "interface", "its type is part of the model's interface"),
+        "output i": (Category.CLEAR, "interface", "its type is part of the model's interface"),
         "weight w": (Category.CLEAR, "source", "is stored or cast anew in each dtype that is read"),
         "t": (Category.CLEAR, "tie", "carries values across a body's border without arithmetic"),
         "c": (Category.CLEAR, "existing-cast", "rounds on purpose"),

@@ -27,7 +27,7 @@ def test_decided_nodes_say_their_rule_and_followers_their_neighbour() -> None:
     found = why(graph, planning(), {"h", "m"})
     assert found["h"].rule == "linear" and found["h"].cause is None
     assert found["e"].rule == judge(graph, planning()).verdicts()[4].rule
-    assert found["input x"] == Reason("interface", "its dtype is the caller's contract")
+    assert found["input x"] == Reason("interface", "its type is part of the model's interface")
     assert found["weight w"] == Reason("source", "is stored or cast anew in each dtype that is read")
     because = strategies()["mincut"].because
     assert found["m"] == Reason("follows", f"follows 'h', its neighbour in f16: {because}", 2)

@@ -134,6 +134,6 @@ def test_a_program_that_asks_for_what_is_no_level_is_refused() -> None:
     with pytest.raises(InputError) as caught:
         judge(marked(p=DType.BFLOAT16), planning)
     assert str(caught.value) == (
-        "node 'p' stands in a region that asks for bf16, and this conversion has f32 and f16; ask for one of them "
+        "node 'p' is in a region that asks for bf16, and this conversion has f32 and f16; ask for one of them "
         'there, or for to="bf16"'
     )

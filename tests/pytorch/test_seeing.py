@@ -47,7 +47,7 @@ def test_reasons_are_told_by_module_and_operator(monkeypatch: pytest.MonkeyPatch
     compiled = interpreted(Block().eval())
     compiled(torch.randn(2, 8))
     product = repr(mezzo.torch.explain(compiled, "up/addmm")).splitlines()
-    assert product[0] == "up/addmm  addmm  bf16  linear: products and sums over a contracted axis gain most"
+    assert product[0] == "up/addmm  addmm  bf16  linear: matmuls and convolutions gain most"
     assert product[1].startswith("  test_seeing.py:") and "self.up(" in product[1] and len(product) == 2
     told = [line.split() for line in repr(mezzo.torch.explain(compiled, "up")).splitlines()]
     assert told[:3] == [

@@ -105,11 +105,11 @@ REFUSED = [
     ({"target_dtype": None}, "target_dtype is None; write its name, or give a dtype; choose one of fp16, bf16"),
     (
         {"target_dtype_ops": ["MatMul"], "fp32_ops": ["MatMul"]},
-        "operator 'MatMul' stands in target_dtype_ops and in fp32_ops; take it out of one",
+        "operator 'MatMul' is in target_dtype_ops and in fp32_ops; take it out of one",
     ),
     (
         {"fp32_ops": ["Elu"], "conditional_fp32_ops": [("Elu", "alpha", [1.0])]},
-        "operator 'Elu' stands in fp32_ops and in conditional_fp32_ops; take it out of one",
+        "operator 'Elu' is in fp32_ops and in conditional_fp32_ops; take it out of one",
     ),
     (
         {"conditional_fp32_ops": [("Elu", "slope", [1.0])]},

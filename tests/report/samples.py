@@ -181,7 +181,7 @@ def planned(name: str, dtype: DType, rule: str, because: str, cause: str | None 
 def make_plan(*more: PlannedNode, low: DType = F16) -> Plan:
     nodes = (
         PlannedNode(
-            "input x", "", "input", uniform(F32), None, "interface", "its dtype is the caller's contract", None
+            "input x", "", "input", uniform(F32), None, "interface", "its type is part of the model's interface", None
         ),
         planned("mm", low, "linear", "linear operators gain most"),
         PlannedNode("sum", "Gemm", "op", Precision(low, F32, low), Category.ALLOW, "linear", "sums in f32", None),

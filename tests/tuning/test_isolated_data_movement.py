@@ -111,9 +111,7 @@ def test_a_budget_that_no_plan_holds_quantizes_no_pooling_for_its_own_sake() -> 
     assert tuned.measured.search.is_within_budget
     pool = tuned.plan.by_name["pool"]
     assert pool.rule == "error-budget"
-    assert pool.because == (
-        "it only moves numbers, and nothing beside it runs in int8: they would be rounded for its sake alone"
-    )
+    assert pool.because == ("it only moves data, and no neighbour runs in int8: its values would be rounded for it")
 
 
 def convolutions(rng: random.Random) -> onnx.ModelProto:

@@ -151,7 +151,7 @@ def _check_overlaps(
             first_list = list_of.setdefault(op, name)
             if first_list != name:
                 raise ListError(
-                    f"operator {op!r} stands in {first_list} and in {name}; take it out of one"
+                    f"operator {op!r} is in {first_list} and in {name}; take it out of one"
                 )
 
 
@@ -206,7 +206,7 @@ def _make_policy(
     for name, ops in op_lists.items():
         if ops:
             worth = GRANTED if _LISTS[name] is Category.ALLOW else 0
-            rules.append(rule(name, _LISTS[name], f"stands in {name}", ops=ops, worth=worth))
+            rules.append(rule(name, _LISTS[name], f"is in {name}", ops=ops, worth=worth))
     mentioned = {op for ops in op_lists.values() for op in ops or ()} | {
         op for op, _, _ in conditions or ()
     }

@@ -298,7 +298,8 @@ def _check_dynamic(
         if counts[number] != 1:
             where = _where(problem.graph.nodes[number])
             violations.append(
-                f"{where} has to find its ranges as it runs, and is told so {counts[number]} times"
+                f"{where} has to find its ranges at run time, and has that edit"
+                f" {counts[number]} times"
             )
     return violations
 

@@ -98,7 +98,7 @@ class Judged:
 
 
 _KEEPS = NodeVerdict(
-    category=Category.CLEAR, rule="interface", because="its dtype is the caller's contract"
+    category=Category.CLEAR, rule="interface", because="its type is part of the model's interface"
 )
 _TIE = NodeVerdict(
     category=Category.CLEAR,

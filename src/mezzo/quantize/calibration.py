@@ -199,8 +199,7 @@ def without_data(model: Model, options: Options) -> tuple[Model, Options]:
     parameters |= _of_weights(model, reading, needs)
     add_offsets(model, reading, judged.quantizing.units, parameters)
     note = (
-        "no data told any range: the plan shows which kernels are taken, and its scales stand for"
-        " none"
+        "no data gave any range: the plan shows which kernels run, and its scales are placeholders"
     )
     planning = replace(options.planning, quantized=parameters)
     return model, replace(options, planning=planning, notes=(*options.notes, note))

@@ -62,7 +62,7 @@ CONSERVATIVE = Policy(
         rule(
             "denyset",
             Category.DENY,
-            "stands in the denyset, as most do in this preset",
+            "is in the denyset, as most do in this preset",
             ops=_CONSERVATIVE_DENY,
         ),
     ),

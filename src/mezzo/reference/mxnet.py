@@ -85,10 +85,10 @@ _NEUTRAL_BF16 = (
 )
 _DENIED_BF16 = oplists.DOMAIN - _TARGET_BF16 - _WIDEST_BF16 - _NEUTRAL_BF16
 
-_TARGET = "stands in MXNet's target list"
-_WIDEST = "stands in MXNet's list of the widest type"
-_NEUTRAL = "stands in MXNet's neutral list"
-_DENIED = "stands in MXNet's fp32 list"
+_TARGET = "is in MXNet's target list"
+_WIDEST = "is in MXNet's list of the widest type"
+_NEUTRAL = "is in MXNet's neutral list"
+_DENIED = "is in MXNet's fp32 list"
 
 POLICY = Policy(
     name="mxnet",
@@ -130,9 +130,7 @@ POLICY = Policy(
             formats=_BF16,
             worth=GRANTED,
         ),
-        rule(
-            "unlisted", Category.CLEAR, "stands in no list of MXNet, which is neutral", formats=_F16
-        ),
+        rule("unlisted", Category.CLEAR, "is in no list of MXNet, which is neutral", formats=_F16),
     ),
     findings=frozenset(),
     otherwise=Category.DENY,

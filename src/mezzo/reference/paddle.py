@@ -104,7 +104,7 @@ POLICY = Policy(
             formats=(DType.FLOAT16,),
             worth=GRANTED,
         ),
-        rule("black-list", Category.DENY, "stands in Paddle's black list", ops=_BLACK),
+        rule("black-list", Category.DENY, "is in Paddle's black list", ops=_BLACK),
         rule(
             "no-kernel", Category.DENY, "Paddle has no kernel for it in fewer bits", ops=_NO_KERNEL
         ),
@@ -125,7 +125,7 @@ POLICY = Policy(
         rule(
             "square",
             Category.DENY,
-            "squares, which stands in Paddle's black list",
+            "squares, which is in Paddle's black list",
             ops=("Pow",),
             where=(ByConstant(1, at_least=2.0, at_most=2.0),),
         ),

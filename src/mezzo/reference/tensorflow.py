@@ -88,7 +88,7 @@ _CLEAR_F16 = names("Hardmax OneHot")
 _CLEAR_BF16 = names("ScatterND")
 _LISTED = _ALLOW | _INFER | _MEANS | _DENY | _CLEAR
 
-_UNTOUCHED = "stands in no list of TensorFlow, which leaves it alone"
+_UNTOUCHED = "is in no list of TensorFlow, which leaves it alone"
 _RESIZE = names("Resize Upsample")
 
 POLICY = Policy(
@@ -101,35 +101,31 @@ POLICY = Policy(
     ),
     summary="the lists of TensorFlow's Grappler: linear work low, exp, powers and sums f32",
     rules=(
-        rule(
-            "allow", Category.ALLOW, "stands in TensorFlow's allow list", ops=_ALLOW, worth=GRANTED
-        ),
+        rule("allow", Category.ALLOW, "is in TensorFlow's allow list", ops=_ALLOW, worth=GRANTED),
         rule(
             "allow",
             Category.ALLOW,
-            "stands in TensorFlow's allow list",
+            "is in TensorFlow's allow list",
             ops=_ALLOW_F16,
             formats=_F16,
             worth=GRANTED,
         ),
-        rule("infer", Category.INFER, "stands in TensorFlow's infer list", ops=_INFER),
-        rule(
-            "infer", Category.INFER, "stands in TensorFlow's infer list", ops=_MEANS, formats=_BF16
-        ),
-        rule("deny", Category.DENY, "stands in TensorFlow's deny list", ops=_DENY),
-        rule("deny", Category.DENY, "stands in TensorFlow's deny list", ops=_MEANS, formats=_F16),
-        rule("clear", Category.CLEAR, "stands in TensorFlow's clear list", ops=_CLEAR),
+        rule("infer", Category.INFER, "is in TensorFlow's infer list", ops=_INFER),
+        rule("infer", Category.INFER, "is in TensorFlow's infer list", ops=_MEANS, formats=_BF16),
+        rule("deny", Category.DENY, "is in TensorFlow's deny list", ops=_DENY),
+        rule("deny", Category.DENY, "is in TensorFlow's deny list", ops=_MEANS, formats=_F16),
+        rule("clear", Category.CLEAR, "is in TensorFlow's clear list", ops=_CLEAR),
         rule(
             "clear",
             Category.CLEAR,
-            "stands in TensorFlow's clear list",
+            "is in TensorFlow's clear list",
             ops=_CLEAR_F16,
             formats=_F16,
         ),
         rule(
             "clear",
             Category.CLEAR,
-            "stands in TensorFlow's clear list",
+            "is in TensorFlow's clear list",
             ops=_CLEAR_BF16,
             formats=_BF16,
         ),

@@ -84,9 +84,9 @@ POLICY = Policy(
     ),
     summary="the lists of TVM's Relay: linear work low, exp, powers and long sums f32",
     rules=(
-        rule("always", Category.ALLOW, "stands in TVM's always list", ops=_ALWAYS, worth=GRANTED),
-        rule("follow", Category.INFER, "stands in TVM's follow list, or in none", ops=_FOLLOW),
-        rule("never", Category.DENY, "stands in TVM's never list", ops=_NEVER),
+        rule("always", Category.ALLOW, "is in TVM's always list", ops=_ALWAYS, worth=GRANTED),
+        rule("follow", Category.INFER, "is in TVM's follow list, or in none", ops=_FOLLOW),
+        rule("never", Category.DENY, "is in TVM's never list", ops=_NEVER),
         rule(
             "gelu-by-tanh",
             Category.INFER,

@@ -41,10 +41,7 @@ _POINTS = 48
 # Evaluations are passes over all tuning data; probes, over few samples.
 _MOST_EVALUATIONS = 12
 _MOST_PROBES = 40
-_ALONE = (
-    "it only moves numbers, and nothing beside it runs in {}: they would be rounded for its sake"
-    " alone"
-)
+_ALONE = "it only moves data, and no neighbour runs in {}: its values would be rounded for it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -202,7 +202,7 @@ class ObservedGraph(abc.ABC):
             )
         if self.depth and opset < observers.NESTED_SINCE and node.op_type != "If":
             return (
-                f"body of node {title!r} ({node.op_type}): it stands in a body; raise the opset"
+                f"body of node {title!r} ({node.op_type}): it is in a subgraph; raise the opset"
                 " to 11"
             )
         return None

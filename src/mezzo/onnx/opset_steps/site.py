@@ -121,9 +121,7 @@ def take(node: onnx.NodeProto, name: str) -> onnx.AttributeProto | None:
     if attribute is None:
         return None
     if attribute.ref_attr_name:
-        raise BlockedError(
-            f"its attribute {name!r} is set by callers of the function that it stands in"
-        )
+        raise BlockedError(f"its attribute {name!r} is set by callers of its function")
     copy = onnx.AttributeProto()
     copy.CopyFrom(attribute)
     node.attribute.remove(attribute)

@@ -39,7 +39,7 @@ def extract_nodes(reading: OnnxReading, nodes: Collection[int]) -> onnx.ModelPro
         if reading.graph.nodes[node].scope != 0:
             name = reading.graph.nodes[node].name
             raise InputError(
-                f"node {name!r} stands in a body or a function; only parts of the main graph are"
+                f"node {name!r} is in a subgraph or a function; only parts of the main graph are"
                 " extracted"
             )
     cut = _Cut(model, set(_positions(reading.handles, nodes)))

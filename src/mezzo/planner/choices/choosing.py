@@ -90,7 +90,7 @@ def fix_marks(
             continue
         if dtype is not None and dtype not in planning.line.dtypes:
             raise InputError(
-                f"node {node.name!r} stands in a region that asks for {dtype}, and this conversion"
+                f"node {node.name!r} is in a region that asks for {dtype}, and this conversion"
                 f" has {' and '.join(map(str, planning.line.dtypes))}; ask for one of them there,"
                 f" or for {setting('to', words_of([dtype])[0])}"
             )

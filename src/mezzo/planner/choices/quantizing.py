@@ -150,10 +150,10 @@ def _tell_missing(graph: Graph, value: int) -> str:
     if value in graph.constants or graph.values[value].scope:
         kind = "weight" if value in graph.constants else "value"
         return (
-            f"the {kind} {name!r}, which its kernel takes, stands in a body, and scales are those"
+            f"the {kind} {name!r}, which its kernel takes, is in a subgraph, and scales are those"
             " of the main graph"
         )
-    return f"no data told the range of {name!r}, which its kernel takes"
+    return f"no data gave the range of {name!r}, which its kernel takes"
 
 
 def _dynamic(
@@ -238,7 +238,7 @@ def choose_units(
         if number in coarse:
             rule, text = coarse[number].rule, coarse[number].because
         if number in dropped:
-            rule, text = _APART, "stands between no two products with weights that run quantized"
+            rule, text = _APART, "not between two quantized matmuls"
         if number in uncalibrated:
             rule, text = _UNKNOWN, uncalibrated[number]
         if number in copied:

@@ -25,7 +25,7 @@ def judge_custom(signature: Signature, policy: Policy, target: Target, low: DTyp
     if row is not None:
         because = f"{target.name} runs this custom operator in {low} ({row.source})"
         return NodeVerdict(category=Category.INFER, rule=_RULE, because=because)
-    because = "no schema defines it, and nobody says that it runs in other types"
+    because = "no schema defines it, and nothing states that it runs in other types"
     return NodeVerdict(category=Category.DENY, rule=_RULE, because=because)
 
 

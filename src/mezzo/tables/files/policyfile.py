@@ -120,7 +120,7 @@ def _read_lists(document: TomlTable) -> list[Rule]:
 def list_rule(category: Category, ops: Iterable[str]) -> Rule:
     """The rule for a plain list of operators."""
     worth = GRANTED if category is Category.ALLOW else 0
-    because = f"stands in the policy's {category.value} list"
+    because = f"is in the policy's {category.value} list"
     return rule(f"{category.value}-list", category, because, ops=ops, worth=worth)
 
 
@@ -135,7 +135,7 @@ def check_lists(where: str, rules: Sequence[Rule]) -> None:
                 earlier = listed.setdefault((op, dtype), current)
                 if earlier.category is not current.category:
                     raise InputError(
-                        f"{where}: operator {op!r} stands in {earlier.name!r}"
+                        f"{where}: operator {op!r} is in {earlier.name!r}"
                         f" ({earlier.category.value}) and in {current.name!r}"
                         f" ({current.category.value}); take it out of one"
                     )

@@ -32,7 +32,7 @@ POLICY = Policy(
         rule(
             "overflow",
             Category.DENY,
-            "tells what is infinite, and what passes f16's 65504 becomes so",
+            "detects infinities, and values above f16's 65504 become infinite",
             risks=(Risk.OVERFLOW,),
             formats=_NARROW,
             lifting=Lifting.BY_RANGES,
@@ -40,14 +40,14 @@ POLICY = Policy(
         rule(
             "steep",
             Category.DENY,
-            "its derivative has no bound, so rounding its input costs any amount",
+            "its derivative is unbounded: rounding its input can cause any error",
             risks=(Risk.STEEP,),
         ),
         rule("loss", Category.DENY, "losses sum logarithms", risks=(Risk.LOSS,)),
         rule(
             "softmax",
             Category.DENY,
-            "takes exponentials of differences, which large inputs lose",
+            "loses precision for large inputs: exponentials of differences",
             risks=(Risk.SOFTMAX,),
             lifting=Lifting.BY_RANGES,
         ),
@@ -61,7 +61,7 @@ POLICY = Policy(
         rule(
             "exponential",
             Category.DENY,
-            "exp(12) passes f16's 65504",
+            "exp(12) exceeds f16's 65504",
             risks=(Risk.EXPONENTIAL,),
             formats=_NARROW,
             lifting=Lifting.BY_RANGES,
@@ -69,7 +69,7 @@ POLICY = Policy(
         rule(
             "sum-of-squares",
             Category.DENY,
-            "256 squared passes f16's 65504",
+            "256 squared exceeds f16's 65504",
             risks=(Risk.SUM_OF_SQUARES,),
             formats=_NARROW,
             lifting=Lifting.BY_RANGES,
@@ -93,7 +93,7 @@ POLICY = Policy(
         rule(
             "linear",
             Category.ALLOW,
-            "products and sums over a contracted axis gain most",
+            "matmuls and convolutions gain most",
             costs=(Cost.LINEAR, Cost.ATTENTION, Cost.RECURRENT),
             worth=GRANTED,
         ),
@@ -106,7 +106,7 @@ POLICY = Policy(
         rule(
             "safe",
             Category.ALLOW,
-            "safe in fewer bits, and half the bytes to move",
+            "safe in low precision, with half the bytes to move",
             costs=(Cost.POINTWISE, Cost.NORMALIZATION, Cost.REDUCTION),
             worth=1,
         ),

@@ -17,7 +17,7 @@ POLICY = Policy(
         rule(
             "linear",
             Category.ALLOW,
-            "products and sums over a contracted axis gain most",
+            "matmuls and convolutions gain most",
             costs=(Cost.LINEAR, Cost.ATTENTION),
             worth=GRANTED,
         ),

@@ -45,7 +45,7 @@ _FAILS = (
     Refusal(
         dialect="onnx",
         op="BatchNormalization",
-        because="takes no low input beside FP32 statistics on WebGPU",
+        because="takes no low input with FP32 statistics on WebGPU",
         source=_TRIED,
         dtypes=frozenset({DType.FLOAT16}),
         versions=(14, EVERY_VERSION[1]),

@@ -221,7 +221,7 @@ TARGET = Target(
         Refusal(
             dialect="onnx",
             op="BatchNormalization",
-            because="takes no low input beside FP32 statistics",
+            because="takes no low input with FP32 statistics",
             source=_SOURCE,
             versions=(14, EVERY_VERSION[1]),
             since=_SINCE,
