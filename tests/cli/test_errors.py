@@ -45,7 +45,7 @@ CASES = [
     ),
     (
         (*CONVERT, "--to", "bf16,fp16"),
-        "--to is 'bf16,fp16', two floats beside FP32, and neither holds the other's numbers: one has the range, the "
+        "--to is 'bf16,fp16', two floats besides FP32, and neither holds the other's numbers: one has the range, the "
         "other the digits; write --to bf16 or --to fp16",
     ),
     (

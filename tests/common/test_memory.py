@@ -56,7 +56,7 @@ def test_the_system_refuses_what_would_pass_the_bound() -> None:
     assert private is not None, "this system tells what a process holds"
     with memory(private + 100_000_000):
         kept = np.ones(50_000_000, np.uint8)
-    with pytest.raises(NoRoom, match=r"what is computed beside the model does not fit"), memory(private + 100_000_000):
+    with pytest.raises(NoRoom, match=r"computation outside the model does not fit"), memory(private + 100_000_000):
         np.ones(200_000_000, np.uint8)
     assert np.ones(200_000_000, np.uint8).size > kept.size, "the bound is gone"
 

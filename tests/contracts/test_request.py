@@ -89,8 +89,8 @@ def test_format_may_stand_in_a_sequence(to: str | list[str] | tuple[str, ...]) -
         (["fp16", "fp16"], "to is ['fp16', 'fp16'], which says a format twice; say each once"),
         (
             ("fp16", "bf16"),
-            "to is ('fp16', 'bf16'), two floats beside FP32, and neither holds the other's numbers: one has the range, "
-            'the other the digits; write to="fp16" or to="bf16"',
+            "to is ('fp16', 'bf16'), two floats besides FP32, and neither holds the other's numbers: one has the "
+            'range, the other the digits; write to="fp16" or to="bf16"',
         ),
     ],
 )

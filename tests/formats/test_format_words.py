@@ -142,7 +142,7 @@ def test_two_formats_with_scales_do_not_go_together() -> None:
 
 
 def test_two_floats_do_not_go_together_and_nothing_is_said_twice() -> None:
-    with pytest.raises(InputError, match=r'two floats beside FP32.*write to="fp16" or to="bf16"'):
+    with pytest.raises(InputError, match=r'two floats besides FP32.*write to="fp16" or to="bf16"'):
         read_formats("int8,fp16,bf16")
     with pytest.raises(InputError, match="says a format twice"):
         read_formats("int8,i8")

@@ -53,19 +53,19 @@ def test_of_five_classes_or_fewer_the_first_five_say_nothing() -> None:
         (
             {"y": np.zeros((4, 9), np.float32)},
             {"label": np.zeros(4)},
-            "top-1 is not told: of the labels 'label' float64[4] none hold an integer for each of 4 samples, and one "
+            "top-1 is unknown: of the labels 'label' float64[4] none hold an integer for each of 4 samples, and one "
             "has to; name that one alone, or give metric",
         ),
         (
             {"y": np.zeros((4, 9), np.float32)},
             {"a": np.zeros(4, np.int64), "b": np.zeros((4, 1), np.int32)},
-            "top-1 is not told: of the labels 'a' int64[4], 'b' int32[4,1] 2 hold an integer for each of 4 samples, "
+            "top-1 is unknown: of the labels 'a' int64[4], 'b' int32[4,1] 2 hold an integer for each of 4 samples, "
             "and one has to; name that one alone, or give metric",
         ),
         (
             {"y": np.zeros((4, 9), np.int64), "z": [np.zeros(4)]},
             {"label": np.zeros(4, np.int64)},
-            "top-1 is not told: of the outputs 'y' int64[4,9], 'z' (a list) none have a score for each class of 4 "
+            "top-1 is unknown: of the outputs 'y' int64[4,9], 'z' (a list) none have a score for each class of 4 "
             "samples, and one has to; give metric, a function of (outputs, labels)",
         ),
     ],

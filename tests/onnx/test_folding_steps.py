@@ -171,7 +171,7 @@ def test_relu_in_other_words_is_taken_into_its_kernel_and_replays() -> None:
     assert {str(node.precision.compute) for node in result.plan.nodes if node.kind == "op"} == {"int8"}
     (note,) = (note for note in result.plan.notes if "other words" in note)
     assert note == (
-        "1 operator (Mul) is folded into constants, or into the operators beside them, whose names stand for both; "
+        "1 operator (Mul) is folded into constants, or into neighbouring operators, whose names stand for both; "
         "1 operator (Max as Relu) is written in other words"
     )
     assert again.model.SerializeToString() == result.model.SerializeToString()

@@ -45,7 +45,7 @@ def dropped(drop: float) -> Comparison:
          "not refuted: error 3.10e-04 within bound 1.00e-03 on 128 random samples",
          "random inputs prove little: real ones are correlated and have outliers"),
         (ruled(Ruling.DIFFERENT, 0.5), ResultStanding.WRONG, "wrong: error 0.5 past bound 1.00e-03 on 128 samples",
-         "whoever uses this model gets other answers than the reference's"),
+         "this model gives other answers than the reference"),
         (replace(ruled(Ruling.DIFFERENT, 0.5), layers=LAYERS), ResultStanding.WRONG,
          "wrong: error 0.5 past bound 1.00e-03 on 128 samples",
          "the error begins at layer_7; 7 layers before it keep the bound"),
@@ -59,13 +59,13 @@ def dropped(drop: float) -> Comparison:
          "undecided: error 3.10e-04 within bound 1.00e-03 on 128 samples, too few to tell of others",
          "128 samples do not decide: more would"),
         (ruled(Ruling.UNKNOWN, float("nan")), ResultStanding.OPEN, "cannot tell: the data holds NaN",
-         "nobody knows whether the answers are the same: this data shows nothing"),
+         "unknown whether the answers are the same: this data shows nothing"),
         (dropped(0.001), ResultStanding.RIGHT, "right: accuracy drops by 1.00e-03 within bound 0.01 on 128 samples",
          "none seen on this data: the drop takes 10.0 % of the bound"),
         (dropped(-0.02), ResultStanding.RIGHT, "right: accuracy drops by 0 within bound 0.01 on 128 samples",
          "none seen on this data: the drop takes 0 % of the bound"),
         (replace(BROKEN, layers=()), ResultStanding.WRONG, "wrong: 'y' holds NaN where the reference has none",
-         "whoever uses this model gets other answers than the reference's"),
+         "this model gives other answers than the reference"),
     ],
 )  # fmt: skip
 def test_a_comparison_is_told_in_a_sentence(
@@ -99,7 +99,7 @@ def test_values_that_come_close_to_overflow_are_the_worst_worry_of_what_runs_low
 def test_what_a_model_says_it_was_made_for_tells_what_it_gains() -> None:
     known = replace(ruled(Ruling.SAME), sizes_bytes=(4000, 2000), target="any")
     assert head_comparison("a", "b", known, MACHINE).gains == (
-        "size 4.00 KB -> 2.00 KB (50 %)", "speed not known: no row of target any tells"
+        "size 4.00 KB -> 2.00 KB (50 %)", "no performance data for target 'any'"
     )  # fmt: skip
     silent = head_comparison("a", "b", ruled(Ruling.SAME), MACHINE).gains
     assert silent == ("speed not measured: a comparison judges answers alone",)

@@ -71,7 +71,7 @@ def test_a_softmax_whose_logits_fit_is_lifted_and_the_account_says_so() -> None:
     made = mezzo.convert(model, data=data)
     assert "softmax" in low_nodes(made)
     assert made.measured is not None
-    assert made.measured.notes[0] == "data lifted what was suspected of 1 nodes (softmax 1)"
+    assert made.measured.notes[0] == "calibration data cleared 1 suspected node (softmax 1)"
 
 
 def test_zeros_lift_nothing() -> None:
@@ -170,7 +170,7 @@ def test_protection_comes_back_by_what_errors_cost_and_says_so() -> None:
     assert made.measured is not None and made.measured.comparison is not None
     assert made.measured.comparison.verdict.is_same
     assert made.measured.sensitivity is not None
-    assert made.measured.notes[0].startswith("data lifted what was suspected of")
+    assert made.measured.notes[0].startswith("calibration data cleared")
     assert made.measured.notes[1].startswith("with all of that lifted the answers were off (")
     fresh = mezzo.compare(model, made.model, batches(4, x=(4, 8), w=(8, 8)))
     assert fresh.verdict.is_same, fresh.verdict.because

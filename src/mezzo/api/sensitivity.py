@@ -78,8 +78,8 @@ def sensitivity(
     dataset = session.data
     if len(chosen.planning.line.other_dtypes) > 1:
         raise InputError(
-            f"{option('to')} is {dict(chosen.settings)['to']!r}, and what running low costs is told"
-            " of one format at a time; name one of them"
+            f"{option('to')} is {dict(chosen.settings)['to']!r}, and sensitivity is measured"
+            " for one format at a time; name one of them"
         )
     model, chosen = fuse(model, chosen)
     chosen = with_parameters(model, chosen, session)

@@ -143,7 +143,7 @@ def limited(limit: MemoryLimit) -> Iterator[None]:
                 raise
             except Exception as error:
                 if any(map(is_out_of_memory, _causes_of(error))):
-                    raise limit.refusal("what is computed beside the model") from error
+                    raise limit.refusal("computation outside the model") from error
                 raise
     finally:
         _bound.reset(token)

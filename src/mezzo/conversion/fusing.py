@@ -128,7 +128,7 @@ def _tell(before: Graph, after: Graph) -> str:
     parts = []
     if folded:
         parts.append(
-            f"{_counted(folded)} folded into constants, or into the operators beside them, whose"
+            f"{_counted(folded)} folded into constants, or into neighbouring operators, whose"
             " names stand for both"
         )
     if replaced:

@@ -210,7 +210,7 @@ def read_formats(to: FormatLike) -> tuple[str, ...]:
         )
     if len(floats) > 1:
         raise InputError(
-            f"{option('to')} is {to!r}, two floats beside FP32, and neither holds the other's"
+            f"{option('to')} is {to!r}, two floats besides FP32, and neither holds the other's"
             " numbers: one has the range, the other the digits; write"
             f" {join_with_or(setting('to', word) for word in floats)}"
         )

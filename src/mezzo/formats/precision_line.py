@@ -36,7 +36,7 @@ class PrecisionLine:
     def __post_init__(self) -> None:
         assert 0 <= self.base < len(self.levels), "the base is one of the levels"
         assert len(set(self.dtypes)) == len(self.levels), (
-            "levels are told apart by what they hand on"
+            "levels are distinguished by their output types"
         )
 
     @cached_property

@@ -85,7 +85,7 @@ class _Kind(Generic[_T]):
         name = self.settle(name)
         if name in trail:
             raise InputError(
-                f"{self.name} {name!r} stands on itself ({' on '.join((*trail, name))}); mend its"
+                f"{self.name} {name!r} depends on itself ({' on '.join((*trail, name))}); mend its"
                 " base"
             )
         declared = [entry for entry in entries(self.name) if entry.name == name]
@@ -146,7 +146,7 @@ def _reader(constant: str) -> Callable[[ModuleType, str], Any]:
     def read(module: ModuleType, name: str) -> Any:
         thing = getattr(module, constant)
         assert thing.name == name, (
-            f"{thing.name!r} stands in the module of {name!r}; give both one name"
+            f"{thing.name!r} is in the module of {name!r}; give both one name"
         )
         return thing
 

@@ -111,8 +111,8 @@ def measure(
     share = min(times.mapped_share for times in (high, *(times for _, times in ran)))
     if share < _MOST_MAPPED:
         notes.append(
-            f"{1 - share:.0%} of the time could not be told apart by nodes and was spread over all"
-            " of them"
+            f"{1 - share:.0%} of the time could not be attributed to single nodes and was spread"
+            " over all of them"
         )
     high_ns = (high.run_ns + again.run_ns) / 2
     return Measurement(

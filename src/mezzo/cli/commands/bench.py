@@ -156,7 +156,7 @@ def bench(
 
     They run in turns, each in a process of its own; before each timed turn stand 20 ms of rest and
     a call that is not timed, and all are loaded anew several times. Speed is how many times as fast
-    as the reference, with an interval; where that holds 1, nobody can tell.
+    as the reference, with an interval; where that holds 1, the difference is not significant.
 
     Exit code 0: all were timed; 1: some do not run; 2: bad input.
     """

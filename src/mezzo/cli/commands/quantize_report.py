@@ -71,7 +71,7 @@ def quantize_report(
 
     Values are collected once; each row is what 'mezzo convert' writes with that calibrator, judged
     on data that no scale has seen. With --labels naming an integer per sample it counts top-1 and
-    top-5. Nothing is written. Exit code 0: it was told; 2: bad input; 3: the data cannot tell.
+    top-5. Nothing is written. Exit code 0: done; 2: bad input; 3: the data cannot tell.
     """
     resources = Resources(memory=memory, cluster=cluster, workers=workers, resume=resume)
     data_files = data_options.read_data(data, preprocess)

@@ -231,9 +231,7 @@ def steps_after_calibrations(context: CommandContext, calibrations: "Calibration
     result = source.with_name(f"{source.stem}.{to.replace(',', '-')}.onnx")
     options = context.options.with_words("to", to).with_words("calibrator", best.calibrator)
     words = [*context.data_words(context.data), *options.words("convert")]
-    why = (
-        "writes it: of those that are right with most products on integers, the one that errs least"
-    )
+    why = "writes it: the most accurate among those with the most INT8 matmuls"
     return [(spell_command("convert", source, result, *words), why)]
 
 

@@ -79,7 +79,7 @@ def spell_step(aim: Aim, context: CommandContext) -> NextCommand:
     """The command for an aim, and its purpose."""
     source, result = context.source, context.result
     if context.verb in ("convert", "tune") and _is_replaced(source, result):
-        why = "what stands in the place of the source, which is there no more"
+        why = "shows the model that replaced the source"
         return NextCommand(spell_command("show", result), why)
     match aim.move:
         case Move.WRITE:

@@ -79,7 +79,7 @@ class ExpectedArrays:
                 ", ".join(f"{name}=..." for name in missing if name.isidentifier())
                 or "**{'NAME': ...}"
             )
-            return f"; numpy.savez was told no names: write numpy.savez(FILE, {named})"
+            return f"; numpy.savez got no names: write numpy.savez(FILE, {named})"
         if meant:
             wrong, right = next(iter(meant.items()))
             return f"; give {wrong!r} the name {right!r}"

@@ -61,13 +61,13 @@ def find_classes(
     named = [name for name, array in labels.items() if _is_label(array, samples)]
     if len(named) != 1:
         return (
-            f"top-1 is not told: of the labels {_spell(labels)} {len(named) or 'none'} hold an"
+            f"top-1 is unknown: of the labels {_spell(labels)} {len(named) or 'none'} hold an"
             f" integer for each of {samples} samples, and one has to; name that one alone, or give"
             f" {option('metric')}"
         )
     if len(scores) != 1:
         return (
-            f"top-1 is not told: of the outputs {_spell(answers)} {len(scores) or 'none'} have a"
+            f"top-1 is unknown: of the outputs {_spell(answers)} {len(scores) or 'none'} have a"
             f" score for each class of {samples} samples, and one has to; give {option('metric')},"
             " a function of (outputs, labels)"
         )

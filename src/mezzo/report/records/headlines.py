@@ -148,7 +148,7 @@ def head_tuning(
     if search.unknown and standing is not ResultStanding.WRONG:  # also of the search data
         standing, unseen = ResultStanding.OPEN, ""
         verdict = f"cannot tell: {clean(search.unknown[0])}"
-        risk = "nobody knows whether the budget holds: this data does not show it"
+        risk = "unknown whether the budget holds: this data cannot show it"
     if search.held_out_error is None and standing is ResultStanding.RIGHT:
         risk = "judged on the data it was tuned on: other data may be worse"
     aim = Aim(Move.JUDGE)

@@ -32,7 +32,7 @@ def expect_speed(
     so `is_faster` is None.
     """
     if gain is None:
-        return Speed(f"speed not known: no row of target {target} tells", None)
+        return Speed(f"no performance data for target {target!r}", None)
     if not gain.is_faster:
         return Speed(f"no speed gain: {gain.in_short}", False)
     is_faster_here = gain.is_faster_on(machine)
@@ -87,7 +87,8 @@ def _measured_speed(measured: "Measured", plan: Plan, machine: "Machine") -> Spe
     ends = f"{result.speed.low:.2f} to {result.speed.high:.2f}"
     if result.speed.low <= 1.0 <= result.speed.high:
         return Speed(
-            f"{text}: not told apart from FP32 ({result.speed.estimate:.2f} times as fast, {ends})",
+            f"{text}: no significant difference from FP32"
+            f" ({result.speed.estimate:.2f} times as fast, {ends})",
             None,
         )
     return Speed(

@@ -63,7 +63,7 @@ def risk_of(comparison: "Comparison") -> str:
     if ruling == "undecided":
         return f"{spell_count(comparison.data.samples, 'sample')} do not decide: more would"
     if ruling == "cannot tell":
-        return "nobody knows whether the answers are the same: this data shows nothing"
+        return "unknown whether the answers are the same: this data shows nothing"
     if comparison.run == "native":
         return "run natively: what the runtime computes in FP32 was not rounded"
     quantity = "error" if comparison.metric is None or bounds_errors(comparison) else "drop"
@@ -78,11 +78,7 @@ def _where_wrong(comparison: "Comparison", *, is_random: bool) -> str:
     budget = comparison.verdict.budget if bounds_errors(comparison) else math.inf
     begins = find_beginning(comparison.layers, budget)
     if begins is None:
-        return (
-            _RANDOM
-            if is_random
-            else "whoever uses this model gets other answers than the reference's"
-        )
+        return _RANDOM if is_random else "this model gives other answers than the reference"
     where = f"the error begins at {clean(begins.name)}"
     if is_random:
         return f"{where}, on random inputs, which prove little"

@@ -254,7 +254,7 @@ def _tabulate_refusals(layout: Layout, refusals: Iterable[Refusal]) -> Renderabl
 
 def _tabulate_quantized(layout: Layout, target: Target) -> RenderableType:
     table = layout.make_table(
-        "runs quantized", "reads", "hands on", "takes in", "source", fixed=("hands on",)
+        "INT8 kernel", "input types", "output type", "fuses", "source", fixed=("output type",)
     )
     for ops, *cells in quantized_rows(target):
         table.add_row(Text(ops, style="cyan"), *cells)

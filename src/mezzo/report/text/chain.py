@@ -52,7 +52,7 @@ def report_chain(
     if root.cause is not None:
         lines += [
             blank(),
-            Text(f"It goes back to {clean(root.cause)}, which is told above or not in the plan."),
+            Text(f"The cause is {clean(root.cause)}, which is shown above or is not in the plan."),
         ]
     return lines
 

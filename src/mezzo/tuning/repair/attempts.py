@@ -145,7 +145,7 @@ class Attempts:
         count = count_lifted(model, options, lifted, ranges)
         if not count:
             return None
-        attempt = self._attempt(lifted, f"data lifted what was suspected of {count}")
+        attempt = self._attempt(lifted, f"calibration data cleared {count}")
         if attempt.comparison.verdict.ruling is Ruling.UNKNOWN:
             return None  # no evidence that the cleared nodes fit
         if _holds(attempt.comparison):

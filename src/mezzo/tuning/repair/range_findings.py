@@ -13,6 +13,7 @@ from mezzo.numerics.ranges.protection import protections
 from mezzo.numerics.ranges.range_evidence import lifts
 from mezzo.planner.options import Options
 from mezzo.planner.planner import Judged, rows_of
+from mezzo.report.layout.numbers import spell_count
 from mezzo.tables.policy import Lifting
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def count_lifted(model: "Model", options: Options, lifted: Options, ranges: Rang
     counts += _lifts_in(judged) - _lifts_in(before)  # structure clears some without data
     nodes = sum(counts.values())
     by_rule = ", ".join(f"{rule} {count}" for rule, count in sorted(counts.items()))
-    return f"{nodes} nodes ({by_rule})" if nodes else ""
+    return f"{spell_count(nodes, 'suspected node')} ({by_rule})" if nodes else ""
 
 
 def _lifts_in(judged: Judged) -> Counter[str]:

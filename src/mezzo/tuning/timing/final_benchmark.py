@@ -128,7 +128,7 @@ def _tell_alone(tuned: FileTimes, alone: FileTimes, converted: Converted) -> str
     relation = {
         Difference.FASTER: "faster than",
         Difference.SLOWER: "slower than",
-        Difference.UNKNOWN: "not told apart in speed from",
+        Difference.UNKNOWN: "not significantly faster or slower than",
     }[judge_speed(speedup)]
     ends = f"{speedup.estimate:.2f} times as fast, {speedup.low:.2f} to {speedup.high:.2f}"
     return f"the result is {relation} what convert alone gives{errs}: {ends}"

@@ -74,13 +74,11 @@ def describe_chance(calibrations: "Calibrations") -> list[str]:
         unsure = [clean(row.calibrator) for row, score in scores if score.drop.low <= 0]
         if not unsure:
             continue
-        subject = f"the drop of {join_some(unsure, _NAMED)} cannot"
-        if len(unsure) == len(scores):
-            subject = "no drop can"
+        subject = "" if len(unsure) == len(scores) else f" of {join_some(unsure, _NAMED)}"
         data = spell_count(samples, "sample")
         if scores[0][1].is_share:
             data += f" (one is {100 / samples:.2g} points)"
-        line = f"on {data} {subject} be told from chance"
+        line = f"on {data} no statistically significant drop{subject}"
         metrics_by_line.setdefault(line, []).append(clean(name))
     return [f"{' and '.join(names)}: {line}" for line, names in metrics_by_line.items()]
 
