@@ -56,7 +56,9 @@ class Loaded(Protocol):
 class OpenVinoModel:
     """A model compiled for the CPU. A free batch axis is fixed to `batch` unless that is None."""
 
-    def __init__(self, path: Path, batch: int | None = None, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, path: Path, batch: int | None = None, settings: Mapping[str, str] | None = None, threads: int = THREADS
+    ) -> None:
         import openvino
 
         self._core = openvino.Core()
@@ -66,7 +68,7 @@ class OpenVinoModel:
             for shape in shapes.values():
                 shape[0] = batch
             self._model.reshape(shapes)
-        self._options = {"INFERENCE_NUM_THREADS": THREADS, "NUM_STREAMS": 1, **(settings or {})}
+        self._options = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, **(settings or {})}
         self._request = self._core.compile_model(self._model, "CPU", self._options).create_infer_request()
 
     def answer(self, feeds: Feeds) -> np.ndarray:
@@ -113,11 +115,11 @@ class OpenVinoModel:
 class OnnxRuntimeModel:
     """A model in a session on the CPU. A free batch axis is fixed to `batch` unless that is None."""
 
-    def __init__(self, path: Path, batch: int | None = None) -> None:
+    def __init__(self, path: Path, batch: int | None = None, threads: int = THREADS) -> None:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads = THREADS, 1
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.log_severity_level = 4
         if batch is not None:
             for port in onnx.load(path, load_external_data=False).graph.input:
@@ -168,9 +170,17 @@ class OnnxRuntimeModel:
 RUNTIMES: Mapping[str, Callable[..., Loaded]] = {"openvino": OpenVinoModel, "onnxruntime": OnnxRuntimeModel}
 
 
-def load(runtime: str, path: Path, batch: int | None = None, settings: Mapping[str, str] | None = None) -> Loaded:
+def load(
+    runtime: str,
+    path: Path,
+    batch: int | None = None,
+    settings: Mapping[str, str] | None = None,
+    threads: int = THREADS,
+) -> Loaded:
     """Load a file; settings are OpenVINO's."""
-    return OpenVinoModel(path, batch, settings) if runtime == "openvino" else RUNTIMES[runtime](path, batch)
+    if runtime == "openvino":
+        return OpenVinoModel(path, batch, settings, threads)
+    return RUNTIMES[runtime](path, batch, threads=threads)
 
 
 def time_by_turns(

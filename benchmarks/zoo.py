@@ -14,9 +14,9 @@ OpenVINO or ONNX Runtime answers. "agree" is the share of the task's answers tha
 relative L2 of an output, over samples that no conversion saw. Right: finite, and agreement of at least .99 in FP16,
 .97 in BF16, .95 in INT8. "low" is the share of the float nodes in the low type in FP16, and of the products in the
 runtime's own graph otherwise. "invalid": it does not load, or the ONNX checker refuses it, though runtimes may sort its
-nodes and answer. "speed" is FP32's least time of a call over the converted file's on the runtime that judges, by turns,
-with two threads: least times bear a machine with other work. "note": mezzo's verdict, or the error. Each has its own
-process. The same command goes on where its --json ended, and with --stop-after SECONDS it ends in between.
+nodes and answer. "speed" is FP32's processor time of a call, with one thread, over the converted file's, on the runtime
+that judges. "note": mezzo's verdict, or the error. Each has its own process. The same command goes on where its --json
+ended, and with --stop-after SECONDS it ends in between.
 Ends with 1 where mezzo calls a file right that is wrong here.
 """
 
@@ -28,7 +28,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
@@ -75,7 +75,7 @@ LEAST_AGREEMENT = {"fp16": 0.99, "bf16": 0.97, "int8": 0.95}
 _WEBGPU = "webgpu"
 _EXACTLY = {"EXECUTION_MODE_HINT": "ACCURACY"}
 _VERSIONED = ("openvino", "nncf", "nvidia-modelopt", "onnxconverter-common", "torch", "transformers")
-_ROUNDS, _TIMED_S = 100, 6.0  # of the calls that "speed" is a ratio of
+_ROUNDS, _LEAST_ROUNDS, _TIMED_S = 50, 5, 5.0  # of the calls that "speed" is a ratio of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +238,7 @@ def _answers(way: Way, path: Path, task: Task) -> tuple[list[Answers], float | N
     answers = [loaded.answers(feeds) for feeds in task.judged]
     kernels = loaded.kernels(task.judged[0])
     low = kernels.integer_products if way.to == "int8" else kernels.low_products
-    speed = _speed(loaded, runtimes.load(runtime, task.path, settings=_EXACTLY), task.judged[0])
+    speed = _speed(runtime, task.path, path, settings, task.judged[0])
     return answers, low / kernels.products if kernels.products else None, speed
 
 
@@ -258,10 +258,24 @@ def _in_order(model: onnx.ModelProto) -> onnx.ModelProto:
     return onnx_ir.to_proto(sort(onnx_ir.from_proto(model)).model)
 
 
-def _speed(loaded: runtimes.Loaded, fp32: runtimes.Loaded, feeds: Feeds) -> float:
-    """FP32's least time of a call over that of a converted file, which takes turns with it."""
-    times = runtimes.time_by_turns({"fp32": fp32, "converted": loaded}, feeds, _ROUNDS, _TIMED_S)
-    return min(times["fp32"]) / min(times["converted"])
+def _speed(runtime: str, fp32: Path, path: Path, settings: Mapping[str, str], feeds: Feeds) -> float:
+    """FP32's processor time of a call, with one thread, over that of a converted file, which takes turns with it: the
+    least of each, so that other work on the machine hardly matters.
+    """
+    models = [
+        runtimes.load(runtime, fp32, settings=_EXACTLY, threads=1),
+        runtimes.load(runtime, path, settings=settings, threads=1),
+    ]
+    least = [math.inf, math.inf]
+    ends = time.monotonic() + _TIMED_S
+    for turn in range(_ROUNDS):
+        if turn >= _LEAST_ROUNDS and time.monotonic() > ends:
+            break
+        for number, model in enumerate(models):
+            begin = time.process_time()
+            model.answers(feeds)
+            least[number] = min(least[number], time.process_time() - begin)
+    return least[0] / least[1]
 
 
 def _low_answers(way: Way, model: onnx.ModelProto, task: Task) -> list[Answers]:
