@@ -1,9 +1,9 @@
 """Makes docs/images/report/*.png: the report of four models, light and dark, in a headless Chromium.
 
 python tools/report_screenshots.py [--out FOLDER] [--browser /usr/bin/chromium]
-python tools/report_screenshots.py --gains models/magika.onnx      # gains-*.png alone, of a network that gains in INT8
+python tools/report_screenshots.py --gains models/eeg-seizure.onnx      # gains-*.png alone, of a network in INT8
 
-`python benchmarks/zoo.py --copy models --only magika` makes that network and its data, magika.seen.
+`python benchmarks/zoo.py --copy models --only eeg-seizure` makes that network and its data, eeg-seizure.seen.
 
 Needs mezzo's extra "browser" and a browser (`make browser-test` installs both). Random weights stand for trained ones:
 the pictures show structure, and the demo model's numbers are measured.
