@@ -107,6 +107,9 @@ def _options(settings: SessionSettings) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = settings.threads
     options.inter_op_num_threads = 1
+    # Idle threads wait instead of spinning: mezzo computes between runs. Speed is measured
+    # elsewhere, in sessions with the runtime's own settings (onnx/profile/onnxruntime.py).
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 4
     levels = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = {
