@@ -3,6 +3,7 @@
 import shlex
 
 import pytest
+from test_terminal import run_in_terminal
 
 from mezzo.cli.app import COMMANDS as OWN
 from mezzo.cli.hints.correction import correct
@@ -85,3 +86,11 @@ def test_no_name_has_two_meanings() -> None:
 def test_own_words_of_the_user_are_kept(typed: str, corrected: str) -> None:
     correction = correct(shlex.split(typed))
     assert correction is not None and correction.spell() == corrected
+
+
+def test_command_is_one_line_in_a_narrow_terminal() -> None:
+    shown = run_in_terminal(
+        "convert", "a.onnx", "b.onnx", "--stronglyTyped", "--op_block_list", "Exp", "LpNormalization"
+    )
+    *_, command = shown.splitlines()
+    assert command == "  mezzo convert a.onnx b.onnx --target tensorrt --exclude op:Exp --exclude op:LpNormalization"

@@ -30,6 +30,8 @@ _PAGER_MARGIN = 2
 MORE = "-v tells all that was decided and why"
 MORE_OR_DRAWN = f"{MORE}; --report FILE.html draws it"
 MORE_OR_DRAWN_FOLDER = f"{MORE}; --report DIR draws it"
+# What precedes a command at the end of an error.
+_COMMAND = "; write mezzo "
 _BROKEN_PIPE = 141  # 128 + SIGPIPE, what a shell reports of `cat` in the same place
 
 
@@ -141,13 +143,18 @@ def print_help(text: str) -> None:
 
 
 def print_error(message: str) -> None:
-    """Print an error line to stderr, wrapped between words in a terminal."""
+    """Print an error line to stderr. In a terminal it wraps between words, and a command that it
+    ends with has a line of its own, unbroken, to be copied.
+    """
     line = f"mezzo: {clean(bound_line(message))}"
     if sys.stderr.isatty():
         width = max(20, shutil.get_terminal_size().columns)
+        text, _, command = line.partition(_COMMAND)
         line = textwrap.fill(
-            line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+            f"{text}{_COMMAND.rstrip()}" if command else text, width,
+            subsequent_indent="  ", break_long_words=False, break_on_hyphens=False,
         )  # fmt: skip
+        line = f"{line.removesuffix(' mezzo')}\n  mezzo {command}" if command else line
     with suppress(OSError, ValueError):  # stderr may be closed; the exit code remains
         print(line, file=sys.stderr, flush=True)
 

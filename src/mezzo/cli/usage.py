@@ -100,11 +100,10 @@ def _are_no_options(names: Sequence[str], command: str) -> str:
 
 
 def _write(correction: Correction) -> str:
-    """The corrected command, and what to know about it."""
+    """What to know about the corrected command, and the command."""
     result = correction.models[1] if len(correction.models) > 1 else "OUT"
-    notes = "; ".join(correction.notes).replace("OUT", result)
-    notes = f" ({notes})" if notes else ""
-    return f"write {correction.spell()}{notes}"
+    notes = [note.replace("OUT", result) for note in correction.notes]
+    return "; ".join([*notes, f"write {correction.spell()}"])
 
 
 def _missing(parameter: Any, words: Sequence[str], correction: Correction) -> str:
@@ -151,9 +150,9 @@ def _too_many(command: str, extra: Sequence[str], correction: Correction) -> str
     )
     models = [word for word in correction.models if word.lower().endswith(".onnx")]
     is_several = command == "convert" and len(models) > 1
-    folder = ", or give the folder of the models" if is_several else ""
+    folder = "; give the folder of the models" if is_several else ""
     fault = f"{correction.extra[0]!r} is one word too many: {command!r} {takes}"
-    return f"{fault}; {_write(correction)}{folder}"
+    return f"{fault}{folder}; {_write(correction)}"
 
 
 def _metavar(parameter: Any) -> str:
