@@ -76,7 +76,8 @@ def _no_command(word: str, words: Sequence[str]) -> str:
         return f"{word!r} is no {kind}; write mezzo {own_options[0]}"
     correction = correct(words)
     if correction is None:
-        return f"{word!r} is no {kind}; choose one of {', '.join(COMMANDS)}; see mezzo --help"
+        choices = "" if word.startswith("-") else f"; choose one of {', '.join(COMMANDS)}"
+        return f"{word!r} is no {kind}{choices}; see mezzo --help"
     if not word.startswith("-") and word.lower().endswith(".onnx"):
         return f"{word!r} is a file, and a command comes first; {_write(correction)}"
     if correction.unknown:
@@ -117,7 +118,7 @@ def _missing(parameter: Any, words: Sequence[str], correction: Correction) -> st
 
 def _purpose(option: str, correction: Correction) -> str:
     known = {word: p for p in correction.parameters() for word in p.opts}
-    return _lower(known[option].help)
+    return _lower((known[option].help or "").partition(". ")[0])
 
 
 def _bad_value(parameter: Any, message: str, words: Sequence[str]) -> str:

@@ -137,6 +137,9 @@ def _read(correction: Correction, words: Sequence[str], former: Mapping[str, Any
     remaining = list(words)
     while remaining:
         word = remaining.pop(0)
+        if word == "--":
+            correction.models += remaining
+            break
         if not word.startswith("-") or word == "-":
             _add_word(correction, word)
             continue

@@ -149,6 +149,8 @@ OPTIONS: tuple[OtherOption, ...] = (
     _one("num-threads", "intra-op-num-threads", "nthreads", "t", words="--threads {}"),
     _one("duration", "time", words="--seconds {}"),
     _one("reference", words="--baseline {}"),
+    _one("warmUp", "warmup-runs",
+         note="leave it out: every file runs before it is timed"),
 )  # fmt: skip
 
 # Commands, and mezzo's words for them.
