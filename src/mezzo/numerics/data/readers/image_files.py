@@ -94,8 +94,12 @@ def open_images(files: Sequence[Path], reading: Reading) -> Part:
     usual = max(1, min(_USUAL, _USUAL_BYTES // sample_bytes))
 
     def read(runs: Sequence[Run]) -> Iterator[Arrays]:
+        dtype = np.float32 if decoder.is_float else np.uint8
         for start, end in runs:
-            yield {name: np.stack([decoder.read(path) for path in files[start:end]])}
+            batch = np.empty((end - start, *shapes[start]), dtype)
+            for position, path in enumerate(files[start:end]):
+                batch[position] = decoder.read(path)
+            yield {name: batch}
 
     return Part(
         where=where, origin=files[0].name if len(files) == 1 else files[0].parent.name,
