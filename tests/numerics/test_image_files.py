@@ -106,7 +106,7 @@ def test_a_float_model_asks_what_pixels_mean(here):
     with pytest.raises(
         InputError,
         match=r"a\.png: images hold numbers from 0 to 255, and input 'x' is f32\[N,3,8,8\]; say how they become what "
-        r"the model was trained on: preprocess imagenet, or preprocess resize=8x8,scale=1/255",
+        r"the model was trained on: preprocess=\"imagenet\", or preprocess=\"resize=8x8,scale=1/255\"",
     ):
         opened("a.png", lengths=("N", 3, 8, 8))
     with pytest.raises(InputError, match="makes floats, and input 'x' is u8"):
@@ -116,9 +116,9 @@ def test_a_float_model_asks_what_pixels_mean(here):
 @pytest.mark.parametrize(
     ("preprocess", "lengths", "message"),
     [
-        ("scale=1", ("N", 3, 8, 8), r"found an image \[3,2,4\], wanted f32\[N,3,8,8\]; give preprocess resize=8x8"),
-        ("resize=8x8", ("N", 1, 8, 8), "give preprocess resize=8x8,gray"),
-        ("crop=3", ("N", 3, "H", "W"), "has 2x4 pixels to cut 3x3 from; give preprocess resize=... too"),
+        ("scale=1", ("N", 3, 8, 8), r"found an image \[3,2,4\], wanted f32\[N,3,8,8\]; give preprocess=.resize=8x8."),
+        ("resize=8x8", ("N", 1, 8, 8), "give preprocess=.resize=8x8,gray."),
+        ("crop=3", ("N", 3, "H", "W"), "has 2x4 pixels to cut 3x3 from; give preprocess=.resize=.... too"),
         ("mean=1,2", ("N", 3, "H", "W"), "has 2 numbers for mean, and there are 3 channels"),
         ("scale=1", ("N", 8), r"input 'x' is f32\[N,8\], which has no batch, channels, height and width"),
     ],

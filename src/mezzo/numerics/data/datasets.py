@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mezzo.common.errors import InputError, MezzoError
-from mezzo.common.message_style import option
+from mezzo.common.message_style import option, setting
 from mezzo.contracts.options.data_files import DataFiles, Source
 from mezzo.ir.input_roles import Slot
 from mezzo.numerics.data.array_fitting import (
@@ -224,7 +224,7 @@ def _runs_of(part: Part, cutting: _Cutting, notes: Notes) -> list[Run]:
         if (size != 1 and cutting.is_asked) or (cutting.fixed_length or 1) > 1:
             raise InputError(
                 f"{part.where}: images differ in size and cannot be in one batch of {size}; give"
-                f" {option('preprocess')} resize=HxW"
+                f" {setting('preprocess', 'resize=HxW')}"
             )
         size = 1
     return _runs(part.where, part.lengths, cutting._replace(size=size), notes)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzo.common.errors import InputError
-from mezzo.common.message_style import option
+from mezzo.common.message_style import option, setting
 from mezzo.common.packages import missing
 from mezzo.common.safe_paths import read_file
 from mezzo.ir.input_roles import Slot
@@ -148,8 +148,8 @@ def _make_decoder(
         described = "floats" if slot is None else spell_slot(slot)
         raise InputError(
             f"{where}: images hold numbers from 0 to 255, and input {name!r} is {described}; say"
-            f" how they become what the model was trained on: {option('preprocess')} imagenet, or"
-            f" {option('preprocess')} {_size_words(slot)}scale=1/255"
+            f" how they become what the model was trained on: {setting('preprocess', 'imagenet')},"
+            f" or {setting('preprocess', _size_words(slot) + 'scale=1/255')}"
         )
     chosen = preprocess or Preprocess()
     if chosen.changes_values and not as_floats:
@@ -210,7 +210,7 @@ def _sizes(where: str, size: _Size, preprocess: Preprocess) -> Sequence[_Size]:
         if crop.height > before.height or crop.width > before.width:
             raise InputError(
                 f"{where}: has {before.height}x{before.width} pixels to cut"
-                f" {crop.height}x{crop.width} from; give {option('preprocess')} resize=... too"
+                f" {crop.height}x{crop.width} from; give {setting('preprocess', 'resize=...')} too"
             )
         sizes.append(crop)
     most = _pillow_image().MAX_IMAGE_PIXELS
@@ -261,10 +261,10 @@ def _check_shape(path: Path, name: str, shape: Sequence[int], slot: Slot | None)
     words = _size_words(slot).rstrip(",")
     sides = [side for side in inner if isinstance(side, int)]
     is_gray = 1 in (sides[:1] + sides[-1:]) and 3 in (shape[0], shape[-1])
-    remedy = f"{option('preprocess')} {words or 'resize=HxW'}"
+    steps = (words or "resize=HxW") + (",gray" if is_gray else "")
     raise InputError(
         f"{path}: input {name!r}: found an image [{lengths}], wanted {spell_slot(slot)}; give"
-        f" {f'{remedy},gray' if is_gray else remedy}"
+        f" {setting('preprocess', steps)}"
     )
 
 
