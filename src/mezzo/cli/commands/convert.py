@@ -109,7 +109,9 @@ def convert(
         convert_folder.check_jobs(words, cluster)
         from mezzo.cli import folder_run
 
-        of_one_model = {"--plan": plan_file, "--save-plan": save_plan}
+        of_one_model = {
+            "--plan": plan_file, "--save-plan": save_plan, "--from-trtexec": from_trtexec,
+        }  # fmt: skip
         with memory_option.bounded(memory, cluster), cluster_options.spread(cluster, workers):
             folder_run.convert_models(context, output, words, of_one_model)
     else:

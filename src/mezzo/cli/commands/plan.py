@@ -89,7 +89,8 @@ def plan(
     if tool is not None and (is_saved or plan_file is not None):
         saved_plan, model = (source, None) if is_saved else (plan_file, source)
         _check_no_options(options, is_saved=is_saved)
-        _export(saved_plan, tool, out, model, quiet=quiet)
+        trusts = bool(options.written.get("trust_external_paths"))
+        _export(saved_plan, tool, out, model, trusts=trusts, quiet=quiet)
         return
     options = options.with_default_format()
     chosen = options.to_library()
@@ -105,7 +106,7 @@ def plan(
         if save is not None:
             save_plan(planned, save)
     if tool is not None:
-        _export(planned, tool, out, None, quiet=quiet)
+        _export(planned, tool, out, quiet=quiet)
         return
     if quiet:
         return
@@ -173,14 +174,20 @@ def _check_no_options(options: shared.CommandOptions, *, is_saved: bool) -> None
 
 
 def _export(
-    of: "Plan | Path | None", tool: str, out: Path | None, model: Path | None, *, quiet: bool
+    of: "Plan | Path | None",
+    tool: str,
+    out: Path | None,
+    model: Path | None = None,
+    *,
+    trusts: bool = False,
+    quiet: bool,
 ) -> None:
     """Print or write a plan as another tool takes it."""
     assert of is not None, "a plan was made or is named"
     from mezzo.api.export_plan import export_plan
     from mezzo.plugins.discovery import exporter
 
-    text = export_plan(of, tool, model=model)
+    text = export_plan(of, tool, model=model, trust_external_paths=trusts)
     if out is None:
         print_text(text)
         return

@@ -6,7 +6,7 @@ Source: torch.amp, PyTorch 2.13: which operators autocast lowers, and which it r
 from mezzo.contracts.plans import Plan, PlannedNode
 from mezzo.formats.dtypes import HIGH, DType
 from mezzo.io.module_paths import TORCH, module_of
-from mezzo.io.plan_export import PlanExporter, low_floats, operators, say
+from mezzo.io.plan_export import PlanExporter, operators, say
 from mezzo.tables.facts import Cost
 from mezzo.tables.ops import op_facts
 
@@ -82,7 +82,7 @@ class TorchAutocast(PlanExporter):
             )
             if names
         ]  # fmt: skip
-        low = next((_TYPES[dtype] for dtype in sorted(low_floats(plan)) if dtype in _TYPES), None)
+        low = next((_TYPES[dtype] for dtype in plan.lows if dtype in _TYPES), None)
         code = _CODE.format(dtype=low or "float32", modules=_literals(modules))
         return f"{self.as_comments(plan, notes)}{code}"
 
