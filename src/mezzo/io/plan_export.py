@@ -114,10 +114,10 @@ def quantizer_notes(plan: Plan, tool: str) -> list[str]:
     floats = ", ".join(sorted(str(dtype) for dtype in low_floats(plan)))
     if not frozenset(plan.lows) & QUANTIZED:
         return [
-            f"the plan has no int8 level: {tool} leaves out what the plan keeps in f32, and"
-            f" quantizes of the rest what it can, where the plan says {floats}"
+            f"the plan has no int8 level: what it keeps in f32 is left out, and {tool} may quantize"
+            f" the rest, which the plan has in {floats}"
         ]
-    return [f"{tool} writes no {floats}: those nodes stay in f32 there"] if floats else []
+    return [f"{floats} is no format of {tool}: those nodes stay in f32 there"] if floats else []
 
 
 def values_of(plan: Plan, tool: str) -> dict[str, tuple[str, ...]]:
