@@ -347,6 +347,27 @@ def test_rounding_of_a_package_is_used_and_its_results_are_checked(site: Path) -
         dequantized("far")
 
 
+EXPORTERS = """
+from mezzo.io.plan_export import PlanExporter, kept, operators
+
+class Acme(PlanExporter):
+    name, tool, summary = "acme-npu", "Acme", "names"
+    written_for = tried_with = "Acme 1.0"
+    usage = "acme FILE"
+    def render(self, plan):
+        return " ".join(kept(operators(plan), frozenset(plan.lows)))
+"""
+
+
+def test_exporter_of_a_package_takes_a_plan(site: Path) -> None:
+    install(site, "acme", {"mezzo.exporters": {"acme-npu": "acme:Acme"}}, {"__init__.py": EXPORTERS})
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]> g (float[2,2] x) => (float[2,2] y)'
+        "{ [mm] h = MatMul(x, x)  [sm] y = Softmax(h) }"
+    )
+    assert mezzo.export_plan(mezzo.plan(model, to="fp16"), "acme-npu") == "sm"
+
+
 @pytest.mark.parametrize(("kind", "group"), [("targets", "mezzo.targets"), ("policies", "mezzo.policies")])
 def test_table_of_one_broken_plug_in_is_its_error(site: Path, kind: str, group: str) -> None:
     from mezzo.cli.commands import tables

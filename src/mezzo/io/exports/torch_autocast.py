@@ -22,9 +22,16 @@ FP32_MODULES = [{modules}]
 def keep_fp32(model, device_type):
     """Make the modules of FP32_MODULES run outside autocast, on FP32 inputs."""
     for name in FP32_MODULES:
-        module = model.get_submodule(name)
-        module.forward = _outside_autocast(module.forward, device_type)
+        for module in _called(model.get_submodule(name)):
+            module.forward = _outside_autocast(module.forward, device_type)
     return model
+
+
+def _called(module):
+    """The module, or those in a container, which is never called itself."""
+    if isinstance(module, (torch.nn.ModuleList, torch.nn.ModuleDict)):
+        return [inner for child in module.children() for inner in _called(child)]
+    return [module]
 
 
 def _outside_autocast(forward, device_type):
