@@ -33,8 +33,9 @@ def test_plan_for_a_tool_is_written_to_a_file_whose_use_is_printed(run, saved):
     assert ran.code == 0
     assert ran.out == (
         "scope.json: ignored_scope for nncf.quantize and nncf.compress_weights\n"
-        "for  NNCF 3.4.0, on ONNX models\n"
-        "use  ignored_scope=nncf.IgnoredScope(**json.load(open(FILE))['ignored_scope'])\n"
+        "for    NNCF 3.4.0, on ONNX models\n"
+        "use    ignored_scope=nncf.IgnoredScope(**json.load(open(FILE))['ignored_scope'])\n"
+        "notes  in the file: what NNCF cannot express\n"
     )
     assert json.loads(Path("scope.json").read_text())["tool"] == "NNCF"
     assert run("plan", "plan.json", "--as", "nncf", "-o", "b.json", "--quiet").out == ""

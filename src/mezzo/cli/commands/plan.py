@@ -194,4 +194,8 @@ def _export(
     write_file(out, text.encode(), "plan")
     if not quiet:
         chosen = exporter(tool)
-        print_text(f"{out}: {chosen.summary}\nfor  {chosen.written_for}\nuse  {chosen.usage}")
+        notes = f"in the file: what {chosen.tool} cannot express"
+        print_text(
+            f"{out}: {chosen.summary}\nfor    {chosen.written_for}\nuse    {chosen.usage}\n"
+            f"notes  {notes}"
+        )
