@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -17,7 +16,8 @@ import onnx
 import pytest
 
 import mezzo
-from mezzo.api.folders.job_processes import JobProcesses
+from mezzo.api.folders.job_processes import _Process
+from mezzo.api.folders.model_jobs import ModelJob
 from mezzo.cli import main
 from mezzo.report.text.folder import folder_schema
 
@@ -79,31 +79,34 @@ def test_two_processes_give_what_one_gives(many: Path) -> None:
     assert [file.source for file in one.files] == [file.source for file in two.files] == list(GOOD)
     assert one.failed == two.failed and one.copied == two.copied and one.notes == two.notes
     for a, b in zip(one.files, two.files, strict=True):
-        assert a.converted.plan == b.converted.plan and a.converted.plan.nodes == b.converted.plan.nodes
-        assert a.converted.summary == b.converted.summary and a.headline.verdict == b.headline.verdict
+        assert a.account == json.loads(json.dumps(b.account).replace("two", "one"))
+        assert a.converted.plan.nodes == b.converted.plan.nodes and a.converted.summary == b.converted.summary
         assert b.converted.model == onnx.load(Path("two") / b.result)
 
 
-def test_process_that_ends_fails_its_model_alone(many: Path) -> None:
+def test_process_that_ends_fails_its_model_alone(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One process is killed at its first job; another one takes its place."""
-    killed: list[str] = []
-    real: Callable[..., None] = JobProcesses._begin_jobs
+    real = _Process.run
 
-    def kill_first(self: JobProcesses, waiting: object) -> None:
-        real(self, waiting)
-        if not killed:
-            process = self._processes[0]
-            assert process.job is not None
-            killed.append(process.job.name)
-            process._process.kill()
+    def kill_first(self: _Process, job: ModelJob, document: dict[str, object]) -> object:
+        if job.name == "m0.onnx":
+            self._process.kill()
+        return real(self, job, document)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(JobProcesses, "_begin_jobs", kill_first)
-        folder = mezzo.convert_folder("many", "out", to="fp16", jobs=2)
-    assert killed == ["m0.onnx"] and [file.source for file in folder.files] == list(GOOD[1:])
+    monkeypatch.setattr(_Process, "run", kill_first)
+    folder = mezzo.convert_folder("many", "out", to="fp16", jobs=2)
+    assert [file.source for file in folder.files] == list(GOOD[1:])
     because = {failure.source: failure.because for failure in folder.failed}["m0.onnx"]
     assert because == "'m0.onnx': its process was ended by SIGKILL, as for lack of memory; convert it alone to see why"
     assert "m0_fp16.onnx" not in bytes_of(Path("out"))
+
+
+def test_options_that_no_document_holds_are_refused_for_processes(many: Path) -> None:
+    with pytest.raises(mezzo.InputError, match=r"m0\.onnx': policy is a function, which cannot be sent to another pro"):
+        mezzo.convert_folder("many", "out", to="fp16", policy=lambda site, to: "infer", jobs=2)
+    with pytest.raises(mezzo.InputError, match=r"m0\.onnx': data is a ndarray, which cannot be sent to"):
+        mezzo.convert_folder("many", "out", to="fp16", data={"m0": [{"x": np.ones((1, 4))}]}, jobs=2)
+    assert not Path("out").exists()
 
 
 def test_second_run_converts_what_is_new_changed_or_was_bad(many: Path) -> None:

@@ -69,6 +69,11 @@ def test_models_have_options_of_their_own(project: Path, capsys: pytest.CaptureF
     assert {f["result"]: f["account"]["settings"]["exclude"] for f in files} == {
         "ab_bf16.onnx": '["act"]', "ac_bf16.onnx": '["mm"]', "b_fp16.onnx": "[]",
     }  # fmt: skip
+    assert main(["convert", "many", "low", "--io", "low"]) == 2
+    said = (
+        "mezzo: --io is 'low', and 'ab.onnx' has --to bf16 of its own: what models exchange has one type; leave one out"
+    )
+    assert capsys.readouterr().err == f"{said}\n"
     assert main(["convert", "many/ac.onnx", "one.onnx", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["settings"]["exclude"] == '["mm"]'
     assert main(["convert", "many/ac.onnx", "one.onnx", "--exclude", "act", "--json"]) == 0

@@ -189,6 +189,16 @@ def finish(
     )
 
 
+def revive(plan: Plan, summary: Summary, path: Path) -> Converted:
+    """The result that another process or an earlier run wrote to a file."""
+    return Converted(
+        plan=plan,
+        summary=summary,
+        path=path,
+        _load=lambda written: store_of(open_source(written, False, None)).load(written),
+    )
+
+
 def aimed(src: object, request: Request) -> Request:
     """The request, with the front end's usual target if it names none.
 

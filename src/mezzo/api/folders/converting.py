@@ -22,7 +22,7 @@ from mezzo.api.folders.resume_folder import ResumeFolder, key_of
 from mezzo.api.folders.staging import FolderStaging
 from mezzo.api.folders.ties import TypedTie, check_ties, find_broken_ties
 from mezzo.common.errors import ContractError, InputError
-from mezzo.common.message_style import option
+from mezzo.common.message_style import option, setting
 from mezzo.contracts.frontend import Port, Progress
 from mezzo.contracts.options.keyword_types import ConvertOptions
 from mezzo.contracts.options.keywords import documents_options, request_of
@@ -142,6 +142,7 @@ def convert_models(
         request = replace(request, io="follow")
     settings = read_options(request).settings
     folder.choose(given.changes_of)
+    _check_formats(request, folder)
     resume = None if given.resume is None else ResumeFolder(given.resume)
     folder.check_results(resume, overwrite=given.overwrite)
     data = find_data(given.data, folder.models, [failure.source for failure in folder.failed])
@@ -152,6 +153,18 @@ def convert_models(
         if resume is not None:
             kept = f"what was done is kept; the same {option('resume')} goes on from there"
         raise InputError(f"cannot write {where!r}: {error.strerror or error}; {kept}") from error
+
+
+def _check_formats(request: Request, folder: ModelFolder) -> None:
+    """Raises InputError: models have formats of their own, and their ports may be low."""
+    if request.io == "keep":
+        return
+    for name, changes in folder.changes.items():
+        if "to" in changes:
+            raise InputError(
+                f"{option('io')} is {request.io!r}, and {name!r} has {setting('to', changes['to'])}"
+                " of its own: what models exchange has one type; leave one out"
+            )
 
 
 class _Conversion:

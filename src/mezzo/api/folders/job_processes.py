@@ -1,26 +1,24 @@
 """Processes that convert the models of a folder in parallel.
 
-Each is a fresh Python that gets pickled jobs through a pipe and returns pickled results; both ends
-are this program. A process that ends, by a crash of a runtime or for lack of memory, fails the
-model it had, and another one takes its place.
+Each is a fresh Python that reads jobs from its stdin, a JSON document a line, and writes results to
+its stdout. A process that ends, by a crash of a runtime or for lack of memory, fails the model it
+had, and another one takes its place.
 """
 
-import copyreg
-import io
+import json
 import os
-import pickle
 import signal
-import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+import threading
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
-from types import MappingProxyType, TracebackType
+from queue import SimpleQueue
+from types import TracebackType
 from typing import Any, Self
 
-from mezzo.api.folders.model_jobs import JobResult, ModelJob, try_job
+from mezzo.api.folders.job_documents import read_job, revive_result, spell_job, spell_result
+from mezzo.api.folders.model_jobs import JobResult, ModelJob, failure_of, try_job
 from mezzo.api.folders.records import FailedFile
 from mezzo.common.errors import InputError
 from mezzo.common.memory import MemoryLimit, current_memory_limit, limited
@@ -30,125 +28,96 @@ from mezzo.common.message_style import (
     option,
     using_message_style,
 )
+from mezzo.report.records.documents import Document
 
-_PROGRAM = "import sys; from mezzo.api.folders.job_processes import serve; serve(int(sys.argv[1]))"
+_PROGRAM = "from mezzo.api.folders.job_processes import serve; serve()"
 _ENDS_WITHIN_S = 5.0
 
 JobOutcome = JobResult | FailedFile
-
-
-@dataclass(frozen=True, slots=True)
-class _Setting:
-    """What a process needs besides jobs: its memory limit, and how messages name options."""
-
-    bound_bytes: int | None
-    is_asked: bool
-    style: MessageStyle
-
-
-def _read_only(mapping: dict[Any, Any]) -> Mapping[Any, Any]:
-    return MappingProxyType(mapping)
-
-
-class _Pickler(pickle.Pickler):
-    """A pickler of records, whose mappings may be read-only."""
-
-    dispatch_table = copyreg.dispatch_table | {
-        MappingProxyType: lambda mapping: (_read_only, (dict(mapping),))
-    }
-
-
-def _pickle(record: object) -> bytes:
-    text = io.BytesIO()
-    _Pickler(text).dump(record)
-    return text.getvalue()
-
-
-class _Process:
-    """A process with its pipe and its present job."""
-
-    def __init__(self, setting: _Setting) -> None:
-        own, other = socket.socketpair()
-        with other:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _PROGRAM, str(other.fileno())],
-                pass_fds=[other.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            )
-        self.connection = Connection(own.detach())
-        self.job: ModelJob | None = None
-        self.connection.send(setting)
-
-    def begin(self, job: ModelJob) -> None:
-        """Send a job. Raises InputError: the request or the data cannot be sent."""
-        try:
-            text = _pickle(job)
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise InputError(
-                f"{job.name!r}: its options or data cannot be sent to another process ({error});"
-                " convert with jobs=1"
-            ) from error
-        self.job = job
-        with suppress(OSError):  # the process is over, which `receive` tells
-            self.connection.send_bytes(text)
-
-    def receive(self) -> JobOutcome:
-        """The outcome of the present job, which is then over."""
-        assert self.job is not None, "a process answers a job"
-        name, self.job = self.job.name, None
-        try:
-            outcome: JobOutcome = self.connection.recv()
-        except (EOFError, OSError):
-            self._wait()
-            return FailedFile(name, f"{name!r}: its process {self._spell_end()}")
-        return outcome
-
-    def is_idle_and_over(self) -> bool:
-        """Whether the process has no job and has ended."""
-        return self.job is None and self._process.poll() is not None
-
-    def end(self) -> None:
-        """End the process, at once if it has a job."""
-        self.connection.close()
-        if self.job is not None:
-            self._process.kill()
-        self._wait()
-
-    def _wait(self) -> None:
-        try:
-            self._process.wait(_ENDS_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    def _spell_end(self) -> str:
-        code = self._process.returncode
-        if code >= 0:
-            return f"ended with code {code}; convert it alone to see why"
-        memory = ", as for lack of memory" if -code == signal.SIGKILL else ""
-        return f"was ended by {signal.Signals(-code).name}{memory}; convert it alone to see why"
 
 
 def check_processes(count: int) -> None:
     """Raises InputError: there can be no such number of processes."""
     if count < 1:
         raise InputError(f"{option('jobs')} is {count}; give 1 or more")
-    if count > 1 and os.name != "posix":
-        raise InputError(f"{option('jobs')} is {count}, and this system runs 1; leave it out")
+
+
+class _Process:
+    """A process that runs one job at a time. `setting` is its first line."""
+
+    def __init__(self, setting: Document) -> None:
+        path = os.pathsep.join(filter(None, sys.path))
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        self.is_over = False
+        self._send(setting)
+
+    def run(self, job: ModelJob, document: Document) -> JobOutcome:
+        """Run a job and wait for its outcome."""
+        self._send(document)
+        assert self._process.stdout is not None, "it is a pipe"
+        line = self._process.stdout.readline()
+        if not line.endswith(b"\n"):
+            self.is_over = True
+            return FailedFile(job.name, f"{job.name!r}: its process {self._spell_end()}")
+        reply = json.loads(line)
+        if "failure" in reply:
+            return FailedFile(*reply["failure"])
+        return revive_result(reply, job.staged)
+
+    def end(self) -> None:
+        """End the process, at once if it runs a job."""
+        self.is_over = True
+        self._process.kill()
+        self._wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            with suppress(OSError):  # what was not sent
+                assert pipe is not None, "both are pipes"
+                pipe.close()
+
+    def _send(self, document: Document) -> None:
+        assert self._process.stdin is not None, "it is a pipe"
+        with suppress(OSError):  # the process is over, which reading its answer tells
+            self._process.stdin.write(json.dumps(document).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def _wait(self) -> int:
+        try:
+            return self._process.wait(_ENDS_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
+    def _spell_end(self) -> str:
+        code = self._wait()
+        if code >= 0:
+            return f"ended with code {code}; convert it alone to see why"
+        memory = ", as for lack of memory" if -code == signal.SIGKILL else ""
+        return f"was ended by {signal.Signals(-code).name}{memory}; convert it alone to see why"
 
 
 class JobProcesses:
-    """A number of processes, which share the memory limit in effect."""
+    """A number of processes, each with a thread that waits for it; they share the memory limit in
+    effect.
+    """
 
     def __init__(self, count: int) -> None:
         limit = current_memory_limit()
         room = limit.room_bytes() if limit.is_asked else limit.bound_bytes
-        share = None if room is None else room // count
-        self._setting = _Setting(share, limit.is_asked, current_message_style())
+        self._setting: Document = {
+            "bound_bytes": None if room is None else room // count,
+            "is_asked": limit.is_asked,
+            "style": current_message_style().name,
+        }
         self._count = count
+        self._lock = threading.Lock()
         self._processes: list[_Process] = []
+        self._threads: list[threading.Thread] = []
+        self._is_over = False
 
     def __enter__(self) -> Self:
         return self
@@ -159,53 +128,75 @@ class JobProcesses:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        for process in self._processes:
-            process.end()
+        with self._lock:
+            self._is_over = True
+            for process in self._processes:
+                process.end()
+        for thread in self._threads:
+            thread.join()
 
     def run(self, jobs: Iterable[ModelJob]) -> Iterator[tuple[ModelJob, JobOutcome]]:
-        """Run jobs and yield each with its outcome, in the order in which they end."""
-        waiting = iter(jobs)
+        """Run jobs and yield each with its outcome, in the order in which they end.
+
+        Raises InputError: options or data cannot be sent to another process.
+        """
+        waiting = [(job, spell_job(job)) for job in jobs]
+        remaining = len(waiting)
+        waiting.reverse()
+        done: SimpleQueue[tuple[ModelJob, JobOutcome]] = SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._work, args=(waiting, done)) for _ in range(self._count)
+        ]
+        for thread in self._threads:
+            thread.start()
+        for _ in range(remaining):
+            yield done.get()
+
+    def _work(
+        self,
+        waiting: list[tuple[ModelJob, Document]],
+        done: SimpleQueue[tuple[ModelJob, JobOutcome]],
+    ) -> None:
+        """Run jobs in one process after the other until none is left."""
+        process: _Process | None = None
         while True:
-            self._begin_jobs(waiting)
-            busy: Mapping[Connection, _Process] = {
-                process.connection: process for process in self._processes if process.job
-            }
-            if not busy:
-                return
-            for connection in wait(list(busy)):
-                process = busy[connection]  # type: ignore[index]  # one of the keys
-                job = process.job
-                assert job is not None, "busy processes have a job"
-                yield job, process.receive()
-
-    def _begin_jobs(self, waiting: Iterator[ModelJob]) -> None:
-        """Give every idle process a job, and start processes up to the number."""
-        for process in [process for process in self._processes if process.is_idle_and_over()]:
-            process.end()
-            self._processes.remove(process)
-        while any(process.job is None for process in self._processes) or (
-            len(self._processes) < self._count
-        ):
-            job = next(waiting, None)
-            if job is None:
-                return
-            idle = next((process for process in self._processes if process.job is None), None)
-            if idle is None:
-                idle = _Process(self._setting)
-                self._processes.append(idle)
-            idle.begin(job)
-
-
-def serve(descriptor: int) -> None:
-    """Run jobs from a pipe until it is closed. The parent ends this process on Ctrl-C."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with Connection(descriptor) as connection:
-        setting: _Setting = connection.recv()
-        limit = MemoryLimit(bound_bytes=setting.bound_bytes, is_asked=setting.is_asked)
-        with limited(limit), using_message_style(setting.style):
-            while True:
-                try:
-                    job: ModelJob = pickle.loads(connection.recv_bytes())  # the parent's
-                except EOFError:
+            with self._lock:
+                if self._is_over or not waiting:
                     return
-                connection.send_bytes(_pickle(try_job(job)))
+                job, document = waiting.pop()
+            outcome: JobOutcome
+            try:
+                if process is None or process.is_over:
+                    process = self._start()
+                outcome = process.run(job, document)
+            except Exception as error:  # noqa: BLE001  # the caller waits for an outcome
+                outcome = failure_of(job.name, error)
+            done.put((job, outcome))
+
+    def _start(self) -> _Process:
+        """Start a process, which ends with this context. Raises OSError: the system starts none."""
+        with self._lock:
+            process = _Process(self._setting)
+            self._processes.append(process)
+            if self._is_over:
+                process.end()
+        return process
+
+
+def serve() -> None:
+    """Run jobs from stdin until it is closed. The parent ends this process on Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # What libraries print is no answer.
+    with os.fdopen(os.dup(1), "wb") as answers:
+        os.dup2(2, 1)
+        setting: dict[str, Any] = json.loads(sys.stdin.buffer.readline())
+        limit = MemoryLimit(bound_bytes=setting["bound_bytes"], is_asked=setting["is_asked"])
+        with limited(limit), using_message_style(MessageStyle[setting["style"]]):
+            for line in sys.stdin.buffer:
+                outcome = try_job(read_job(json.loads(line)))
+                if isinstance(outcome, FailedFile):
+                    answer: Document = {"failure": list(outcome)}
+                else:
+                    answer = spell_result(outcome)
+                answers.write(json.dumps(answer).encode() + b"\n")
+                answers.flush()

@@ -35,8 +35,9 @@ class ConvertedFile:
 
     `account` is the JSON document of `mezzo convert --json`, without a graph. `ruling`: the verdict
     of the check on data, None without data. `is_unchanged`: an
-    earlier run with the same resume folder converted it; then `converted` has the plan and the
-    counts, and what was measured is in `account` alone.
+    earlier run with the same resume folder converted it. Where another process or an earlier run
+    converted a model, `converted` has the decisions and the counts, and what was measured is in
+    `account` alone.
     """
 
     source: str

@@ -10,31 +10,20 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mezzo.api.folders.job_documents import revive_result, spell_result
 from mezzo.api.folders.model_jobs import JobResult, ModelJob
 from mezzo.common.documents import parse_json
 from mezzo.common.errors import InputError
 from mezzo.common.safe_paths import check_destination, read_file, write_file
-from mezzo.contracts.frontend import Port
-from mezzo.conversion.results import Converted
-from mezzo.formats.dtypes import DType
-from mezzo.io.planfile import read_plan, to_json
-from mezzo.numerics.measures import Ruling
 from mezzo.planner.options import read_options
-from mezzo.report.records.documents import encode
-from mezzo.report.records.headline import read_headline
 from mezzo.report.records.sections import describe_versions
-from mezzo.report.records.summary import Summary
-from mezzo.tables.target import Gain
 
 _FORMAT = "mezzo-folder-resume/1"
 _MAX_BYTES = 1 << 30
 _COPIES = "/copies"  # the name of the record of copied files, which no model has
-# What `with_graph` adds to an account.
-_DRAWN = ("graph", "plans", "next")
 
 
 class ResumeFolder:
@@ -81,7 +70,7 @@ class ResumeFolder:
         if record is None or key is None or not _is_same(record, key, job, destination):
             return None
         try:
-            result = _revive(record, destination, job)
+            result = revive_result(record, destination / job.result)
         except (KeyError, TypeError, ValueError, AttributeError, InputError):
             return None
         return None if job.draws and result.drawn is None else result
@@ -93,23 +82,12 @@ class ResumeFolder:
 
         Raises InputError: it cannot be written.
         """
-        plan, drawn = result.converted.plan, result.drawn
-        graph = None if drawn is None else {name: drawn[name] for name in _DRAWN}
         record = {
             "format": _FORMAT,
             "name": job.name,
             "key": key,
             "results": {name: digest_file(path) for name, path in results.items()},
-            "plan": parse_json(to_json(plan)),
-            "gain": encode(plan.gain),
-            "choice": plan.choice,
-            "summary": encode(result.converted.summary),
-            "ruling": encode(result.ruling),
-            "seconds": result.seconds,
-            "before": encode(result.before),
-            "after": encode(result.after),
-            "account": result.account,
-            "graph": graph,
+            **spell_result(result),
         }
         write_file(self._file(job.name), json.dumps(record).encode(), "resume")
 
@@ -180,37 +158,3 @@ def _is_same(record: Mapping[str, Any], key: str, job: ModelJob, destination: Pa
         return all(digest_file(destination / name) == digest for name, digest in results.items())
     except OSError:
         return False
-
-
-def _revive(record: Mapping[str, Any], destination: Path, job: ModelJob) -> JobResult:
-    """A result from its record. Raises KeyError, TypeError, ValueError, AttributeError, InputError:
-    it is damaged.
-    """
-    gain = record["gain"]
-    plan = replace(
-        read_plan(record["plan"], "the plan of a record"),
-        gain=None if gain is None else Gain(**{**gain, "dtype": DType(gain["dtype"])}),
-        choice=record["choice"],
-    )
-    summary = record["summary"]
-    summary = Summary(**{**summary, "notes": tuple(summary["notes"])})
-    account = dict(record["account"])
-    if account.get("format") != "mezzo-account/1":
-        raise ValueError("it has no account")
-    graph = record["graph"]
-    return JobResult(
-        converted=Converted(plan=plan, summary=summary, path=destination / job.result),
-        account=account,
-        headline=read_headline(account["summary"]),
-        ruling=None if record["ruling"] is None else Ruling(record["ruling"]),
-        seconds=float(record["seconds"]),
-        before=_read_ports(record["before"]),
-        after=_read_ports(record["after"]),
-        drawn=None if graph is None else {**account, **{name: graph[name] for name in _DRAWN}},
-    )
-
-
-def _read_ports(ports: Iterable[Mapping[str, Any]]) -> tuple[Port, ...]:
-    return tuple(
-        Port(str(port["name"]), bool(port["is_input"]), DType(port["dtype"])) for port in ports
-    )

@@ -1,9 +1,10 @@
 """Index page of a folder conversion: one row per model, with a link to its page; no scripts."""
 
 import html
+import os
+import string
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from mezzo.common.sizes import format_size
 from mezzo.report.html.page import MARK
@@ -14,6 +15,7 @@ from mezzo.report.text.folder import count_states
 if TYPE_CHECKING:
     from mezzo.report.text.folder import File, Folder
 
+_PLAIN = frozenset(string.ascii_letters + string.digits + "/-_.~")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _STYLE = """
 :root { color-scheme: light dark; --line: #8884; --bad: #b3261e; --good: #1b7f3b; --dim: #777; }
@@ -79,7 +81,7 @@ def _files(files: "tuple[File, ...]") -> Iterator[str]:
         "<th class=number>share</th><th class=number>seconds</th></tr></thead><tbody>"
     )
     for file in files:
-        link = quote(page_name(file.source), safe="/", errors="surrogateescape")
+        link = _quote(page_name(file.source))
         summary = file.converted.summary
         before, after = summary.size_before_bytes, summary.size_after_bytes
         share = f"{100 * after / before:.0f} %" if before else ""
@@ -99,6 +101,12 @@ def _reasons(rows: Iterator[tuple[str, str]], style: str) -> Iterator[str]:
     for name, because in rows:
         yield f'<tr><td>{_cell(name)}</td><td class="{style}">{_cell(because)}</td></tr>'
     yield "</tbody></table>"
+
+
+def _quote(path: str) -> str:
+    """A path as a relative URL, by its bytes on the disk."""
+    signs = ((chr(byte), f"%{byte:02X}") for byte in os.fsencode(path))
+    return "".join(sign if sign in _PLAIN else escaped for sign, escaped in signs)
 
 
 def _cell(text: str) -> str:
