@@ -28,7 +28,8 @@ OUT = ROOT / "docs" / "images" / "report"
 DIGITS = ROOT / "examples" / "digits"
 WIDTH, HEIGHT = 1360, 900
 _SELECT = "name => { mezzoPage.goNode(mezzoPage.account.byName.get(name)); window.scrollTo(0, 0); }"
-_BESIDE = "two plans"  # instead of a node: show two plans
+# Instead of a node: show two plans; open the first reason; colour by sensitivity.
+_BESIDE, _OPEN, _COLOUR = "two plans", "open", "sensitivity"
 _TO_SECTION = "id => document.getElementById(id).scrollIntoView()"
 
 
@@ -40,8 +41,26 @@ def make_reports(folder: Path) -> Iterator[tuple[str, Path, list[tuple[str, str,
     _run("tune", model, "digits.tuned.onnx", "--data", data, "--labels", "label", "--max-error", "3e-4",
          "--report", made)  # fmt: skip
     softmax = "/encoder.0/attention/Softmax"
-    yield "digits", made, [("", "summary", ""), ("-node", "graph", softmax), ("-frontier", "frontier", ""),
-                           ("-ranges", "ranges", "")]  # fmt: skip
+    yield (
+        "digits",
+        made,
+        [
+            ("", "summary", ""),
+            ("-why", "reasons", _OPEN),
+            ("-node", "graph", softmax),
+            ("-frontier", "frontier", ""),
+            ("-ranges", "ranges", ""),
+            ("-colours", "graph", _COLOUR),
+        ],
+    )
+
+    looser = folder / "digits.looser.html"
+    _run("tune", model, "digits.looser.onnx", "--data", data, "--labels", "label", "--max-error", "1e-3",
+         "--report", looser)  # fmt: skip
+    two = folder / "two.html"
+    if mezzo(["diff", made.name, looser.name, "--report", str(two), "--quiet"]) != 1:
+        sys.exit("mezzo diff found no difference")
+    yield "digits-two", two, [("", "summary", "")]
 
     made = folder / "strategies.html"
     _run("strategies", _save(folder / "transformer.onnx", report_models.transformer()), "--policy", "tensorflow",
@@ -109,6 +128,11 @@ def main() -> int:
                 for suffix, section, node in views:
                     if node == _BESIDE:
                         page.select_option("#against", label="paint")
+                    elif node == _OPEN:
+                        page.locator(".cause summary").first.click()
+                    elif node == _COLOUR:
+                        page.evaluate("mezzoPage.drawing.select(null)")
+                        page.select_option("#colour", node)
                     elif node:
                         page.evaluate(_SELECT, node)
                     page.evaluate(_TO_SECTION, section)

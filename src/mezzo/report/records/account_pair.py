@@ -61,7 +61,7 @@ def describe_plans(names: Pair, plans: tuple[Plan, Plan], outline: Outline) -> A
 
 def _join(names: Pair, accounts: Sequence[Mapping[str, Any]]) -> Document:
     graphs = [account["graph"] for account in accounts]
-    nodes, values = (_positions(*graphs, what) for what in ("nodes", "values"))
+    nodes, values = (_positions(graphs[0], graphs[1], what) for what in ("nodes", "values"))
     if not nodes:
         raise ValueError(f"{names[0]!r} and {names[1]!r} share no node: they are of other models")
     plans = [

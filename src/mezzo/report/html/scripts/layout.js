@@ -36,7 +36,7 @@ function sizeOf(box, views) {
   if (box.cast) return { width: 74, height: 24 };
   pen.font = "600 12px system-ui, sans-serif";
   const first = pen.measureText(labelOf(box)).width;
-  pen.font = "11px system-ui, sans-serif";
+  pen.font = `${box.isGroup ? 600 : 400} 11.5px system-ui, sans-serif`;
   const second = pen.measureText(underLabel(box, views)).width;
   return { width: Math.max(84, Math.ceil(Math.max(first, second)) + 22), height: HEIGHT };
 }
