@@ -102,12 +102,13 @@ function memberParts(account, group, costs, actions) {
   const sorted = [...numbers].sort((a, b) => costs.of(b) - costs.of(a));
   const errors = new Map(sorted.map((number) => [number, account.errorAt(number) ?? toNumber(account.unitOf.get(account.nodes[number].name)?.error ?? null)]));
   const hasErrors = sorted.some((number) => errors.get(number) !== null), isOneReason = reasonsOf(account, group).length === 1;
+  const errorTitle = account.errorOf.size > 1 ? "error" : "error when low";
   const row = (number) => {
     const node = account.nodes[number], decision = account.decisionOf.get(node.name), error = errors.get(number);
     return make("tr", {}, make("td", {}, nodeLink(account, number)), make("td", {}, shown(node.op)), isOneReason ? null : make("td", {}, shown(decision ? ownReason(decision) : "")),
-      make("td", { class: "figures" }, costs.spell(costs.of(number))), hasErrors ? make("td", { class: "figures" }, figure(error)) : null);
+      make("td", { class: "figures", "data-title": costs.title }, costs.spell(costs.of(number))), hasErrors ? make("td", { class: "figures", "data-title": errorTitle }, figure(error)) : null);
   };
-  const titles = ["node", "operator", ...(isOneReason ? [] : ["because"]), costs.title, ...(hasErrors ? [account.errorOf.size > 1 ? "error" : "error when low"] : [])];
+  const titles = ["node", "operator", ...(isOneReason ? [] : ["because"]), costs.title, ...(hasErrors ? [errorTitle] : [])];
   const rows = make("tbody", {}, sorted.slice(0, MOST_ROWS).map(row));
   const rest = sorted.length - MOST_ROWS;
   const more = rest > 0 ? make("button", { type: "button", click: () => { rows.append(...sorted.slice(MOST_ROWS).map(row)); more.remove(); } }, `Show the other ${count(rest)}`) : null;
