@@ -38,7 +38,7 @@ def _find_account(path: Path) -> Mapping[str, Any] | None:
     except ValueError as error:
         if is_page:
             raise InputError(f"{str(path)!r} is no report of mezzo's: {error}") from error
-        return None  # what is no JSON is told by the reader of plans
+        return None  # the reader of plans says what is wrong with it
     is_account = isinstance(account, dict) and account.get("format") == _FORMAT
     return account if is_account else None
 

@@ -145,8 +145,8 @@ function pairedErrorRows(account) {
   });
 }
 
-function spellTimes(timing) {
+function spellTimes(timing, hasSpeed = true) {
   const [before, after] = timing.models, speed = after?.speed;
   const time = (model) => model?.fault ? shown(model.fault) : duration(toNumber(model?.median_ns ?? null));
-  return `${time(before)} → ${time(after)}${speed ? ` (${figure(speed.estimate)}x, ${figure(speed.low)} … ${figure(speed.high)})` : ""}`;
+  return `${time(before)} → ${time(after)}${speed ? ` (${hasSpeed ? `${figure(speed.estimate)}x, ` : ""}${figure(speed.low)} … ${figure(speed.high)})` : ""}`;
 }

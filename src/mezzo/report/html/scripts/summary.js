@@ -71,7 +71,7 @@ function cards(account, onPick) {
     const moved = view.realCasts.reduce((sum, cast) => sum + account.values[cast.value].elements * (bytesOf(view.held[cast.value]) + bytesOf(cast.dtype)), 0);
     card("Casts", count(view.realCasts.length), make("p", { class: "quiet" }, view.realCasts.length ? `they read and write ${size(moved)} in one run` : "none is needed"));
   }
-  if (account.timing) card("Time per call", speedOf(account.timing), make("p", { class: "quiet" }, `${spellTimes(account.timing)} on ${shown(account.timing.target)}`));
+  if (account.timing) card("Time per call", speedOf(account.timing), make("p", { class: "quiet" }, `${spellTimes(account.timing, false)} on ${shown(account.timing.target)}`));
   if (account.errors?.outputs.length) {
     const worst = account.errors.outputs.reduce((a, b) => order(errorOf(b)) > order(errorOf(a)) ? b : a);
     card("Output error", worst.fault ? "wrong" : figure(worst.relative_l2.estimate), make("p", { class: "quiet" }, worst.fault ? `${shown(worst.name)}: ${shown(worst.fault)}` : `relative L2 of ${shown(worst.name)}`, worst.top1 ? `; top-1 agrees in ${percent(toNumber(worst.top1.estimate))}` : "", isJudged(account.errors.verdict) ? "" : "; of what is finite, and judges nothing"));

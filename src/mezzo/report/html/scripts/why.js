@@ -56,7 +56,7 @@ class HighCosts {
     const cost = this.sum(groups.flatMap((group) => this.numbers(group)));
     if (!this.whole) return "";
     return this.isTimed ? `: ${duration(cost)} of the ${duration(this.whole)} in kernels (${percent(cost / this.whole)}, measured)`
-      : `: ${size(cost)} of the ${size(this.whole)} that operators write in one run (${percent(cost / this.whole)}; times were not measured)`;
+      : `: ${size(cost)} of the ${size(this.whole)} that operators write in one run (${percent(cost / this.whole)}; times of operators were not measured: 'mezzo tune --measure' does)`;
   }
 
   // Words on a group: its cost, what it would take low, and the casts at its borders.
