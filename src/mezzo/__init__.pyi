@@ -15,8 +15,9 @@ from mezzo.api.compare import compare
 from mezzo.api.convert import show
 from mezzo.api.emulate import emulate
 from mezzo.api.explain import explain
-from mezzo.api.folders.converting import ConvertedFolder
+from mezzo.api.export_plan import export_plan
 from mezzo.api.folders.data import FolderData
+from mezzo.api.folders.records import ConvertedFolder
 from mezzo.api.lists import convert_lists
 from mezzo.api.partition import extract, partition
 from mezzo.api.ranges import ranges
@@ -24,6 +25,7 @@ from mezzo.clusters.opening import cluster
 from mezzo.common.errors import ContractError, InputError, ListError, MezzoError, ModelError
 from mezzo.common.memory import memory
 from mezzo.contracts.frontend import Progress
+from mezzo.contracts.options.data_files import DataFiles
 from mezzo.contracts.options.request import IO, PolicyLike, TargetLike
 from mezzo.contracts.plans import Plan
 from mezzo.conversion.results import Converted
@@ -44,6 +46,7 @@ __all__ = [
     "ContractError",
     "Converted",
     "ConvertedFolder",
+    "DataFiles",
     "Extracted",
     "FileTimes",
     "FusedUnit",
@@ -69,6 +72,7 @@ __all__ = [
     "convert_lists",
     "emulate",
     "explain",
+    "export_plan",
     "extract",
     "load_plan",
     "memory",
@@ -109,7 +113,8 @@ def compare_strategies(
     """Plan a model with every strategy, the cheapest first. Arguments as of `mezzo.plan`.
 
     Args:
-        to: what to convert to: fp16, bf16 or int8, or int8 beside a float: int8,bf16.
+        to: what to convert to: fp16, bf16 or int8, int8 with a float (int8,bf16), or auto: what
+            gains on this machine.
         policy: how bold to be: a name of 'mezzo policies', or a .toml file.
         strategy: how to place the casts; see 'mezzo strategies'.
         target: what must run the result: a name of 'mezzo targets', or a .toml file.
@@ -184,7 +189,9 @@ def convert(
             cache lead there.
         to: "fp16", "bf16" or "int8", or "int8" with one of the floats, as "int8,bf16" or as a
             tuple; by default the format that is faster on the named target and this machine, else
-            "fp16". Two floats are refused: neither of FP16 and BF16 contains the other.
+            "fp16". "auto" without a target chooses the target too: whatever the tables expect to
+            gain on this machine is converted and timed, and the fastest right result is kept. Two
+            floats are refused: neither of FP16 and BF16 contains the other.
         policy: a preset's name ("balanced" unless given), the path of a policy file (.toml), a
             Policy, or a function of a `mezzo.ir.selectors.Site`, or of one and "fp16" or "bf16". It
             returns a verdict for each node: "allow", "infer", "clear" or "deny", or one of these
@@ -213,7 +220,7 @@ def convert(
             assumption.
         plan: a plan to replay instead of deciding; it must be of this model, and other options must
             be those it was made with.
-        data: an .npz file, a folder of them, or dicts of arrays by input name: nodes that overflow
+        data: files or arrays, as of `mezzo.compare`: nodes that overflow
             on it stay FP32, nodes that were only suspected and fit run in low precision, and the
             result is checked on it in true precision; `labels` names arrays that are no inputs,
             `batch_size` splits along the first axis. "random" draws inputs that fit the model: they
@@ -263,16 +270,21 @@ def convert_folder(
     labels: Sequence[str] = (),
     batch_size: int | None = None,
     overwrite: bool = False,
+    resume: str | os.PathLike[str] | None = None,
+    jobs: int = 1,
     progress: Progress | None = None,
 ) -> ConvertedFolder:
     """Convert every FP32 model of a folder, such as a Hugging Face export; copy other files.
 
-    Models that are low or quantized already are copied. All files appear at the end, or none. Ports
-    that pass tensors from one model to another, or back to the same one, share one type: FP32 if
-    one of them cannot be low.
+    Models that are low or quantized already are copied. A model at fault is copied too, and listed
+    in `failed` with the reason; the others are converted. All files appear at the end, or none
+    after an interrupt; with `resume` each appears as soon as it is done. Ports that pass tensors
+    from one model to another, or back to the same one, share one type: FP32 if one of them cannot
+    be low.
 
     Args:
-        to: what to convert to: fp16, bf16 or int8, or int8 beside a float: int8,bf16.
+        to: what to convert to: fp16, bf16 or int8, int8 with a float (int8,bf16), or auto: what
+            gains on this machine.
         policy: how bold to be: a name of 'mezzo policies', or a .toml file.
         strategy: how to place the casts; see 'mezzo strategies'.
         target: what must run the result: a name of 'mezzo targets', or a .toml file.
@@ -301,13 +313,18 @@ def convert_folder(
             "encoder_model" of .npz files, for "encoder_model.onnx"; or a mapping from models to
             what `mezzo.convert` takes. It is also the calibration data of models to be quantized.
         overwrite: replace existing files.
+        resume: a folder with a record per model, which is made if it does not exist: models that
+            an earlier run with it converted, and that have not changed since, are not converted
+            again.
+        jobs: the number of processes that convert models, with the results of one. A memory limit
+            is divided among them.
         provenance: as of `mezzo.convert`.
         progress: called with (stage, done, total); the stage names the file.
 
     Raises:
-        InputError: an option, the folder or a file in it is at fault; the message names the file.
-        ModelError: a model is not valid ONNX.
-        ContractError: a result would break a promise.
+        InputError: an option or the folder is at fault, or every model is; the message names the
+            first.
+        ContractError: every result would break a promise.
     """
 
 def plan(
@@ -336,7 +353,8 @@ def plan(
     `convert`.
 
     Args:
-        to: what to convert to: fp16, bf16 or int8, or int8 beside a float: int8,bf16.
+        to: what to convert to: fp16, bf16 or int8, int8 with a float (int8,bf16), or auto: what
+            gains on this machine.
         policy: how bold to be: a name of 'mezzo policies', or a .toml file.
         strategy: how to place the casts; see 'mezzo strategies'.
         target: what must run the result: a name of 'mezzo targets', or a .toml file.
@@ -489,7 +507,8 @@ def sensitivity(
     The first samples of the data are used.
 
     Args:
-        to: what to convert to: fp16, bf16 or int8, or int8 beside a float: int8,bf16.
+        to: what to convert to: fp16, bf16 or int8, int8 with a float (int8,bf16), or auto: what
+            gains on this machine.
         strategy: how to place the casts; see 'mezzo strategies'.
         target: what must run the result: a name of 'mezzo targets', or a .toml file.
         include: ask for low precision: a glob on node names, or 'op:Softmax'. Repeatable.
@@ -573,7 +592,8 @@ def tune(
     without information stay FP32.
 
     Args:
-        to: what to convert to: fp16, bf16 or int8, or int8 beside a float: int8,bf16.
+        to: what to convert to: fp16, bf16 or int8, int8 with a float (int8,bf16), or auto: what
+            gains on this machine.
         strategy: how to place the casts; see 'mezzo strategies'.
         target: what must run the result: a name of 'mezzo targets', or a .toml file.
         include: ask for low precision: a glob on node names, or 'op:Softmax'. Repeatable.
