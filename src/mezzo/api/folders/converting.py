@@ -16,12 +16,12 @@ from mezzo.api.folders.job_processes import JobProcesses, check_processes
 from mezzo.api.folders.listing import Placing
 from mezzo.api.folders.model_folder import Changes, ModelFolder
 from mezzo.api.folders.model_jobs import JobResult, ModelJob, failure_of, try_job
-from mezzo.api.folders.records import ConvertedFile, FailedFile, list_failures
+from mezzo.api.folders.records import ConvertedFile, FailedFile, error_of
 from mezzo.api.folders.records import ConvertedFolder as ConvertedFolder
 from mezzo.api.folders.resume_folder import ResumeFolder, key_of
 from mezzo.api.folders.staging import FolderStaging
 from mezzo.api.folders.ties import TypedTie, check_ties, find_broken_ties
-from mezzo.common.errors import ContractError, InputError
+from mezzo.common.errors import InputError
 from mezzo.common.message_style import option, setting
 from mezzo.contracts.frontend import Port, Progress
 from mezzo.contracts.options.keyword_types import ConvertOptions
@@ -105,9 +105,9 @@ def convert_folder(
         progress: called with (stage, done, total); the stage names the file.
 
     Raises:
-        InputError: an option or the folder is at fault, or every model is; the message names the
+        InputError: an option or the folder is at fault; or every model is, and the error is of the
             first.
-        ContractError: every result would break a promise.
+        ModelError, ContractError: the same of a model that is not valid, or a broken promise.
     """
     given = FolderOptions(
         layout=layout, data=data, labels=labels, batch_size=batch_size, overwrite=overwrite,
@@ -117,8 +117,7 @@ def convert_folder(
         Path(src), None if dst is None else Path(dst), request_of(options), given
     )
     if not folder.files and folder.failed:
-        is_refused = all(failure.is_refused for failure in folder.failed)
-        raise (ContractError if is_refused else InputError)(list_failures(folder.failed))
+        raise error_of(folder.failed)
     return folder
 
 

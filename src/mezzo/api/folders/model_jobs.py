@@ -124,7 +124,9 @@ def failure_of(name: str, error: Exception) -> FailedFile:
     """The failure of a file. Errors that no user can cause are reported with their type."""
     match error:
         case MezzoError():
-            return FailedFile(name, str(in_file(name, error)), isinstance(error, ContractError))
+            kinds = (ModelError, ContractError)
+            kind = next((k.__name__ for k in kinds if isinstance(error, k)), "InputError")
+            return FailedFile(name, str(in_file(name, error)), kind)
         case OSError():
             return FailedFile(name, f"{name!r}: {error.strerror or error}")
         case _:

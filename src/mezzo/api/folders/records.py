@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mezzo.api.folders.ties import TypedTie
+from mezzo.common.errors import ContractError, InputError, MezzoError, ModelError
 from mezzo.conversion.results import Converted
 from mezzo.conversion.summaries import summarise_folder
 from mezzo.numerics.measures import Ruling
@@ -21,12 +22,12 @@ _MOST_ROWS = 20  # of a table in a notebook
 class FailedFile(NamedTuple):
     """A file that was neither converted nor copied as planned: its path in the folder, and why.
 
-    `is_refused`: a contract would break; otherwise the input is at fault.
+    `kind`: the name of the error's class, "ContractError" if a promise would break.
     """
 
     source: str
     because: str
-    is_refused: bool = False
+    kind: str = "InputError"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +91,9 @@ class ConvertedFolder:
         )
 
 
-def list_failures(failed: Iterable[FailedFile]) -> str:
-    """Failures as one line: the first, and how many follow."""
+def error_of(failed: Iterable[FailedFile]) -> MezzoError:
+    """The error of a folder in which every model failed: the first, and how many follow."""
     first, *others = failed
     more = f" (and {len(others)} more)" if others else ""
-    return f"{first.because}{more}"
+    kinds = {kind.__name__: kind for kind in (ModelError, ContractError)}
+    return kinds.get(first.kind, InputError)(f"{first.because}{more}")
