@@ -26,7 +26,7 @@ opset             21       21
 rule        nodes  why, and which
 layer-norm      7  part of a decomposed layer-norm around 'sqrt': its squares overflow, so it stays together
                    mean, sub, sq and 4 more
-softmax         1  loses precision for large inputs: exponentials of differences
+softmax         1  loses precision for large inputs, as it takes exponentials of differences
                    sm
 
 notes
@@ -69,7 +69,7 @@ layer-norm      7  part of a decomposed layer-norm around 'sqrt': its squares ov
                    mean, sub, sq and 4 more
 exclude         1  the user asked so with --exclude 'op:MatMul'
                    mm
-softmax         1  loses precision for large inputs: exponentials of differences
+softmax         1  loses precision for large inputs, as it takes exponentials of differences
                    sm
 
 notes

@@ -47,7 +47,7 @@ POLICY = Policy(
         rule(
             "softmax",
             Category.DENY,
-            "loses precision for large inputs: exponentials of differences",
+            "loses precision for large inputs, as it takes exponentials of differences",
             risks=(Risk.SOFTMAX,),
             lifting=Lifting.BY_RANGES,
         ),
