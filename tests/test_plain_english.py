@@ -57,11 +57,11 @@ _NAMES = {
 # The terms of words in text and names, and how many are left. Lower the number with what you rewrite.
 _TERMS = {**PRIVATE_WORDS, "crew": "executor", "wishes": "options", "rig": "evaluator"}
 _LEFT = {
-    "beside": 31,
-    "told": 22,
-    "stands": 42,
-    "nobody": 4,
-    "whoever": 1,
+    "beside": 24,
+    "told": 8,
+    "stands": 8,
+    "nobody": 0,
+    "whoever": 0,
     "somebody": 0,
     "crew": 0,
     "wishes": 0,

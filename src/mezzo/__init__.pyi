@@ -322,9 +322,9 @@ def convert_folder(
         progress: called with (stage, done, total); the stage names the file.
 
     Raises:
-        InputError: an option or the folder is at fault, or every model is; the message names the
+        InputError: an option or the folder is at fault; or every model is, and the error is of the
             first.
-        ContractError: every result would break a promise.
+        ModelError, ContractError: the same of a model that is not valid, or a broken promise.
     """
 
 def plan(

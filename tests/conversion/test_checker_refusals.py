@@ -9,6 +9,7 @@ import pytest
 
 import mezzo
 from mezzo.contracts.plans import Plan
+from mezzo.formats.dtypes import DType
 from mezzo.onnx.edit.checking import OnnxValidity
 from mezzo.onnx.model import OnnxModel, suspects
 from mezzo.onnx.opening import open_model
@@ -186,5 +187,5 @@ def test_plan_whose_result_is_refused_is_an_error_and_not_repaired(monkeypatch: 
     ],
 )
 def test_suspects_are_named_by_node_or_by_operator(fault: str, expected: set[str]) -> None:
-    graph = open_model(onnx.parser.parse_model(TEXT)).read(mezzo.formats.dtypes.DType.FLOAT16).graph
+    graph = open_model(onnx.parser.parse_model(TEXT)).read(DType.FLOAT16).graph
     assert {graph.nodes[number].name for number in suspects(graph, fault)} == expected

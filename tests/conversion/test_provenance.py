@@ -17,6 +17,7 @@ from test_conversion_laws import Case, cases, law
 
 import mezzo
 from mezzo.api.convert import describe_origin
+from mezzo.contracts.plans import PlannedNode
 from mezzo.conversion.recall import read_record
 from mezzo.conversion.results import decided_nodes
 from mezzo.formats.dtypes import LOW_DTYPES, DType
@@ -280,7 +281,7 @@ def _stripped(model: onnx.ModelProto) -> onnx.ModelProto:
     return bare
 
 
-def _ops(plan: mezzo.Plan) -> list[mezzo.contracts.plans.PlannedNode]:
+def _ops(plan: mezzo.Plan) -> list[PlannedNode]:
     return [node for node in plan.nodes if node.kind == "op"]
 
 

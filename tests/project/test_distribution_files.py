@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
-from mezzo.cli.app import make_app
+from mezzo.cli.app import COMMANDS
 
 _ROOT = Path(__file__).parents[2]
 _DEMO = _ROOT / "examples/digits/digits.onnx"
@@ -21,8 +20,7 @@ def _load(name: str) -> Any:
 
 
 def _options() -> set[str]:
-    command: Any = typer.main.get_command(make_app())
-    return {word for parameter in command.commands["convert"].params for word in parameter.opts}
+    return {word for parameter in COMMANDS["convert"].load().params for word in parameter.opts}
 
 
 def _run_step(tmp_path: Path, **inputs: str) -> tuple[int, str, str]:

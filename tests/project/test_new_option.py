@@ -56,7 +56,7 @@ told["usual"] = dict(mezzo.plan(model).settings)
 told["folder"] = dict(mezzo.convert_folder(folder, "out", hurry="yes", glue=["mm"]).settings)
 told["account"] = json.loads(run("convert", "model.onnx", "c.onnx", "--hurry", "yes", "--json").output)
 told["again"] = CommandOptions({"hurry": "yes", "glue": ("mm",)}).words("convert")
-told["planned"] = run("plan", "model.onnx", "--hurry", "yes", "--glue", "mm", "--save", "plan.json", "-v").output
+told["planned"] = run("plan", "model.onnx", "--to", "fp16", "--hurry", "yes", "--glue", "mm", "--save", "plan.json", "-v").output
 told["saved"] = json.loads(Path("plan.json").read_text())["settings"]
 told["metadata"] = list(map(list, describe_step(tuple(told["plan"].items()), {}).options))
 told["bad"] = run("plan", "model.onnx", "--hurry", "perhaps")
@@ -131,7 +131,7 @@ def test_new_option_is_part_of_the_key_of_what_is_kept(told: Told) -> None:
 
 def test_new_option_is_repeated_by_the_commands_to_try_next(told: Told) -> None:
     assert told["again"] == ["--hurry", "yes", "--glue", "mm"]
-    assert "  mezzo explain model.onnx sm --hurry yes --glue mm\n" in told["planned"]
+    assert "  mezzo explain model.onnx sm --to fp16 --hurry yes --glue mm\n" in told["planned"]
     assert "hurry yes" in told["planned"].partition("\n\n")[2].splitlines()[0]
 
 
