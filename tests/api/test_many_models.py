@@ -162,7 +162,8 @@ def test_record_of_another_place_reads_nothing_outside(many: Path) -> None:
 def test_interrupt_keeps_what_is_done(many: Path) -> None:
     """With a resume folder a model is there as soon as it is done, and nothing half-written is."""
     program = (
-        "import sys, time; from mezzo.api.folders import model_jobs as m; real = m.convert_opened\n"
+        "import signal, sys, time; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from mezzo.api.folders import model_jobs as m; real = m.convert_opened\n"
         "def slow(model, path, *rest):\n"
         "    if 'm2' in path.name:\n"
         "        open(str(path) + '.part', 'w').write('half'); print('there', flush=True); time.sleep(60)\n"

@@ -170,8 +170,9 @@ def explained() -> Callable[[str], Explanation]:
 
 
 def test_explanation_prints_as_the_command_with_keywords(
-    explained: Callable[[str], Explanation],
+    explained: Callable[[str], Explanation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     because = explained("sm").nodes[0].because
     assert repr(explained("sm")) == EXPLAINED.format(softmax=because)
     assert str(explained("mm")) == ASKED

@@ -1,6 +1,6 @@
 """Plans as other tools take them: whole texts as goldens, and what no export expresses as notes.
 
-`python tests/io/test_plan_exports.py --write` writes tests/golden/exports again. benchmarks/exported_plans.py runs the
+`python tests/io/test_plan_exports.py --write` writes tests/io/exports again. benchmarks/exported_plans.py runs the
 tools themselves; where one of them is installed, the tests here ask it too.
 """
 
@@ -23,7 +23,7 @@ from mezzo.formats.quantization import Quantization
 from mezzo.io.trtexec_grammar import read_layers
 from mezzo.plugins.discovery import exporter, names
 
-_GOLDEN = Path(__file__).parents[1] / "golden" / "exports"
+_GOLDEN = Path(__file__).parent / "exports"
 _F32, _F16, _INT8 = (uniform(d) for d in (DType.FLOAT32, DType.FLOAT16, DType.QUANTIZED8))
 
 

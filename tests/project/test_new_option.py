@@ -56,7 +56,8 @@ told["usual"] = dict(mezzo.plan(model).settings)
 told["folder"] = dict(mezzo.convert_folder(folder, "out", hurry="yes", glue=["mm"]).settings)
 told["account"] = json.loads(run("convert", "model.onnx", "c.onnx", "--hurry", "yes", "--json").output)
 told["again"] = CommandOptions({"hurry": "yes", "glue": ("mm",)}).words("convert")
-told["planned"] = run("plan", "model.onnx", "--to", "fp16", "--hurry", "yes", "--glue", "mm", "--save", "plan.json", "-v").output
+words = ["--to", "fp16", "--hurry", "yes", "--glue", "mm", "--save", "plan.json", "-v"]
+told["planned"] = run("plan", "model.onnx", *words).output
 told["saved"] = json.loads(Path("plan.json").read_text())["settings"]
 told["metadata"] = list(map(list, describe_step(tuple(told["plan"].items()), {}).options))
 told["bad"] = run("plan", "model.onnx", "--hurry", "perhaps")

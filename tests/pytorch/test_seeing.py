@@ -56,7 +56,7 @@ def test_reasons_are_told_by_module_and_operator(monkeypatch: pytest.MonkeyPatch
         ["permute", "bf16", "follows", "addmm", told[2][-1]],
     ]
     assert told[2][-1].startswith("test_seeing.py:") and told[3][:3] == ["addmm", "bf16", "linear"]
-    assert told[-1] == ["linear:", "products", "and", "sums", "over", "a", "contracted", "axis", "gain", "most"]
+    assert told[-1] == ["linear:", "matmuls", "and", "convolutions", "gain", "most"]
     assert {chain[0].op for chain in mezzo.torch.explain(compiled, "op:addmm").chains} == {"addmm"}
 
 
@@ -80,7 +80,7 @@ def test_reasons_are_no_wider_than_the_terminal(columns: int, monkeypatch: pytes
     # Each module has one heading, and each rule is told once.
     headings = [line for line in told if line.startswith("encoder.")]
     assert len(headings) == len(set(headings)) == 8
-    assert sum("products and sums over a contracted" in line for line in told) == 1
+    assert sum("matmuls and convolutions gain most" in line for line in told) == 1
 
 
 def test_notebooks_show_reasons_and_errors_with_names_escaped() -> None:

@@ -97,7 +97,7 @@ def test_reasons_and_rows_are_there_without_scripts() -> None:
     page = render(account_of(named(("a",))))
     plain = re.search("<noscript>(.*?)</noscript>", page, re.DOTALL)
     assert plain is not None
-    assert "<td>softmax</td><td>takes exponentials of differences" in plain[1]
+    assert "<td>softmax</td><td>loses precision for large inputs" in plain[1]
     assert "<td>a</td><td>Softmax</td><td>f32</td>" in plain[1]
 
 

@@ -22,7 +22,7 @@ RECORDS = [held for held in vars(measures).values() if dataclasses.is_dataclass(
 def test_what_is_not_said_of_a_measurement_is_absent(record: type) -> None:
     """None, no, or nothing; but how sure an interval is and how many units were measured together are always known."""
     for field in dataclasses.fields(record):
-        if field.default is not dataclasses.MISSING and field.name not in ("confidence", "together"):
+        if field.default is not dataclasses.MISSING and field.name not in ("confidence", "together", "names"):
             absent = False if field.type is bool else () if str(field.type).startswith("tuple") else None
             assert field.default is absent or field.default == absent == (), field.name
 

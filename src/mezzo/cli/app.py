@@ -121,6 +121,6 @@ def describe(
         bool, typer.Option("--no-config", help="Take no options from a mezzo.toml.")
     ] = False,
 ) -> None:
-    """Turn an FP32 ONNX model into a typed FP16, BF16 or INT8 one, and say why each node runs in
-    what it runs in.
+    """Convert an FP32 ONNX model to mixed precision (FP16, BF16, INT8), and explain every
+    decision.
     """

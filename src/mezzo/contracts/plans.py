@@ -20,6 +20,10 @@ from mezzo.ir.nodes import Use
 from mezzo.tables.policy import Category
 from mezzo.tables.target import Gain
 
+# Names of the rules that measured ranges trigger.
+DATA_OVERFLOW, DATA_VANISHES, DATA_LOGITS = "data-overflow", "data-vanishes", "data-logits"
+DATA_RULES = frozenset({DATA_OVERFLOW, DATA_VANISHES, DATA_LOGITS})
+
 _Value = TypeVar("_Value")
 
 

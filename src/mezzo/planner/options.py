@@ -132,7 +132,9 @@ def requested_formats(request: Request) -> str:
 
     Raises InputError: no such format or target.
     """
-    return spell_formats(with_format(request)[0].to or SMALLEST)
+    to = with_format(request)[0].to
+    assert to is not None, "it was chosen"
+    return spell_formats(to)
 
 
 def requested_float(request: Request) -> str | None:

@@ -96,7 +96,8 @@ def convert(
         report=report, junit=junit, markdown=markdown, verbose=verbose, as_json=as_json,
         quiet=quiet,
     )  # fmt: skip
-    options = options if plan_file is not None else options.with_default_format()
+    if plan_file is None and resume is None:  # a state is of one format
+        options = options.with_default_format()
     result = name_result(source, result, options.to_writing(), plan=plan_file, overwrite=overwrite)
     context = CommandContext(
         verb="convert", source=source, result=result, options=options, data=data_files,

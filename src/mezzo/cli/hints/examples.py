@@ -179,6 +179,8 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("mezzo diff a.json b.json", "exit code 0: they decide the same"),
         ("mezzo diff a.json b.json --model model.onnx", "with the casts that each makes"),
         ("mezzo plan diff a.json b.json --json", "the same, every difference as data"),
+        ("mezzo convert model.onnx a.onnx --to fp16 --report a.html", "a report"),
+        ("mezzo convert model.onnx b.onnx --to fp16 --report b.html", "another"),
         ("mezzo diff a.html b.html --report two.html", "two reports: plans, errors and times"),
     ),
     "show": (

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mezzo.contracts.plans import DATA_LOGITS, DATA_OVERFLOW, DATA_VANISHES
 from mezzo.formats.dtypes import Format
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Node, Role
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 
 # Above this many eps of rounding error, most of a value's weight is in subnormals or out of range.
 ROUNDING_LIMIT = 16
-# Names of the rules that measured ranges trigger.
-DATA_OVERFLOW, DATA_VANISHES, DATA_LOGITS = "data-overflow", "data-vanishes", "data-logits"
-DATA_RULES = frozenset({DATA_OVERFLOW, DATA_VANISHES, DATA_LOGITS})
 # Softmax depends on absolute errors: logits with an error of 0.25 change a probability by a
 # quarter.
 _LOGIT_ERROR = 0.25

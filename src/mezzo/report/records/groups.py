@@ -5,9 +5,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mezzo.contracts.plans import AddCast, Plan, PlannedNode
+from mezzo.contracts.plans import DATA_RULES, AddCast, Plan, PlannedNode
 from mezzo.formats.dtypes import DType
-from mezzo.numerics.ranges.protection import DATA_RULES
 from mezzo.report.layout.numbers import spell_count
 
 

@@ -5,8 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mezzo.contracts.plans import Plan, PlannedNode
-from mezzo.numerics.ranges.protection import DATA_RULES
+from mezzo.contracts.plans import DATA_RULES, Plan, PlannedNode
 from mezzo.report.layout.names import clean, join_or
 from mezzo.report.layout.numbers import spell_count
 from mezzo.report.records.groups import is_operator

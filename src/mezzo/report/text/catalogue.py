@@ -60,7 +60,8 @@ def report_policy_list(
 
 def _spell_plug_ins(origins: Origins) -> list[str]:
     """Where rows of a table come from that are not mezzo's own."""
-    return [f"{name}: {origin}" for name, origin in origins.items() if not origin.is_built_in]
+    plug_ins = (each for each in origins.items() if not each[1].is_built_in)
+    return [f"{name}: {origin}; all others are built in" for name, origin in plug_ins]
 
 
 def report_policies(

@@ -10,8 +10,7 @@ from rich.text import Text
 
 from mezzo.common.sizes import format_size
 from mezzo.contracts.options.request import usual_settings
-from mezzo.contracts.plans import Plan, Quantize
-from mezzo.numerics.ranges.protection import DATA_RULES
+from mezzo.contracts.plans import DATA_RULES, Plan, Quantize
 from mezzo.plugins.discovery import version_word
 from mezzo.report.layout.layout import (
     Command,
