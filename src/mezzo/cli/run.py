@@ -38,6 +38,8 @@ def main(arguments: Sequence[str] | None, interrupts: Interrupts) -> int:
         if reconfigure := getattr(stream, "reconfigure", None):
             # Names outside the terminal's encoding are escaped.
             reconfigure(errors="backslashreplace")
+    # OpenBLAS reads it when NumPy loads it: its idle threads sleep after 2**4 cycles, not 2**26.
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     opt_out_of_telemetry()  # early, as a metric or a plug-in may import a library before mezzo does
     command = typer.main.get_command(make_app())
     words = respell(sys.argv[1:] if arguments is None else arguments)
