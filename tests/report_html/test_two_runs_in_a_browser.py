@@ -28,7 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, more in (("a", ["--exclude", "op:MatMul"]), ("b", [])):
         words = ["convert", place / "m.onnx", place / f"{name}.onnx", "--data", place / "x.npz", *more, "--quiet"]
         assert main([str(word) for word in [*words, "--report", place / f"{name}.html"]]) in (0, 1, 3)
-        saving = ["plan", place / "m.onnx", "--save", place / f"{name}.json", *more, "--quiet"]
+        saving = ["plan", place / "m.onnx", "--to", "fp16", "--save", place / f"{name}.json", *more, "--quiet"]
         assert main([str(word) for word in saving]) == 0
     return place
 
