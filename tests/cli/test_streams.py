@@ -21,10 +21,10 @@ def _shell(line: str) -> "subprocess.CompletedProcess[str]":
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
 def test_closed_streams_change_neither_result_nor_exit_code(folder: Path, closed: str) -> None:
-    done = _shell(f"{_MEZZO} convert small.onnx out.onnx {closed}")
+    done = _shell(f"{_MEZZO} convert small.onnx out.onnx --to fp16 {closed}")
     assert (done.returncode, done.stderr) == (0, "")
     onnx.checker.check_model(onnx.load("out.onnx"), full_check=True)
-    assert _shell(f"{_MEZZO} convert small.onnx again.onnx").returncode == 0
+    assert _shell(f"{_MEZZO} convert small.onnx again.onnx --to fp16").returncode == 0
     assert Path("out.onnx").read_bytes() == Path("again.onnx").read_bytes()  # nothing was printed into it
 
 
@@ -36,7 +36,7 @@ def test_error_keeps_its_exit_code_where_nobody_can_read_it(folder: Path, closed
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_full_stdout_is_told_and_the_result_is_there(folder: Path) -> None:
-    done = _shell(f"{_MEZZO} convert small.onnx out.onnx > /dev/full")
+    done = _shell(f"{_MEZZO} convert small.onnx out.onnx --to fp16 > /dev/full")
     assert done.returncode == 2
     assert done.stderr == (
         "mezzo: cannot print to stdout: No space left on device; files that were asked for are written\n"

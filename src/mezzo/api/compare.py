@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 from mezzo.api.outlines import outline_pair
 from mezzo.common.errors import InputError
 from mezzo.common.machine import find_machine
-from mezzo.common.message_style import option as called
-from mezzo.common.safe_paths import write_file
 from mezzo.contracts.frontend import Progress, lab_of
 from mezzo.conversion.recall import recorded_target
 from mezzo.conversion.results import open_source
@@ -19,7 +17,7 @@ from mezzo.numerics.measures import Comparison
 from mezzo.numerics.metrics.user_metric import Metric
 from mezzo.numerics.verdicts import read_drop
 from mezzo.planner.choices.gains import recorded_gain
-from mezzo.report.html.page import check_page_path, render
+from mezzo.report.html.page import check_page_path, write_account
 from mezzo.report.notebook.notebook import with_call
 from mezzo.report.records.account import describe_comparison, with_graph
 from mezzo.report.records.headlines import head_comparison
@@ -133,7 +131,7 @@ def write_page(comparison: Comparison, path: str | os.PathLike[str]) -> None:
     )
     if all(map(os.path.isfile, comparison.names)):
         document = with_graph(document, outline_pair(*comparison.names))
-    write_file(path, render(document).encode(), called("report"))
+    write_account(path, document)
 
 
 def _name(source: Any, default: str) -> str:

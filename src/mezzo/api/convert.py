@@ -264,8 +264,9 @@ def plan(
     request = aimed(src, planning_request_of(options))
     chosen = read_options(request)
     model = open_source(src, request.trust_external_paths, progress)
-    if _as_recorded(request, model) is not request:
-        chosen = read_options(_as_recorded(request, model))
+    recorded = _as_recorded(request, model)
+    if recorded is not request:
+        chosen = read_options(recorded)
     recalled_options = recall(model, chosen)
     is_kept = recalled_options.recalled is not None and not asks_for_more(recalled_options)
     if is_kept or not chosen.prepares_model:

@@ -2,15 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from mezzo.cli.options import options as shared
 from mezzo.common.errors import InputError
-
-if TYPE_CHECKING:
-    pass
 
 LayoutName = Annotated[
     str | None,

@@ -1,4 +1,4 @@
-"""Exit codes for verdicts: 0 yes, 1 no, 3 cannot tell; and 2, bad input."""
+"""Exit codes: of verdicts 0 yes, 1 no, 3 cannot tell; of errors 2 bad input, 1 any other."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -8,7 +8,7 @@ import typer
 if TYPE_CHECKING:
     from mezzo.numerics.measures import Ruling
 
-NO = 1
+NO = REFUSED = 1
 BAD_INPUT = 2
 CANNOT_TELL = 3
 

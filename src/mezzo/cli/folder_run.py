@@ -33,7 +33,7 @@ from mezzo.contracts.options.option import NAMING_NODES, Form, about
 from mezzo.contracts.options.request import Request
 from mezzo.conversion.summaries import find_worst_file, summarise_folder
 from mezzo.report.html.folder_page import page_name, render_index
-from mezzo.report.html.page import render
+from mezzo.report.html.page import write_account
 from mezzo.report.records.cases import cases_of
 from mezzo.report.records.documents import Document
 from mezzo.report.records.headline import Headline
@@ -111,7 +111,7 @@ class FolderReport:
         if file.is_unchanged and page.is_file():
             return
         page.parent.mkdir(parents=True, exist_ok=True)
-        write_file(page, render(account).encode(), "--report")
+        write_account(page, account)
 
     def finish(self, title: str, headline: Headline | None, folder: ConvertedFolder) -> None:
         """Write the index. Raises InputError: it cannot be written."""

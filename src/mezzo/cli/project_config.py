@@ -8,17 +8,17 @@ is refused until it is known to be safe.
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 from typing import Any, Protocol
 
 from mezzo.cli.options import words
+from mezzo.cli.options.options import options_by_name
 from mezzo.cli.options.words import Written
 from mezzo.common.documents import parse_toml
 from mezzo.common.errors import InputError
 from mezzo.contracts.options.option import about, spell_option
-from mezzo.contracts.options.request import Request
 from mezzo.tables.files.tomlfile import TomlTable, load_text
 
 _KIND = "project file"
@@ -123,7 +123,7 @@ def _by_flag(command: _Command) -> dict[str, _Parameter]:
 def _check(table: TomlTable, known: Mapping[str, _Parameter]) -> None:
     """Raises InputError: a key is no option, or may not be set in a file."""
     safe = _OTHERS | {
-        spell_option(o.name, about(o).form, o.default)[2:] for o in _request().values()
+        spell_option(o.name, about(o).form, o.default)[2:] for o in options_by_name().values()
     }
     safe -= {name.replace("_", "-") for name in _UNSAFE}
     for key in sorted((table.fields.keys() & known.keys()) - safe):
@@ -138,7 +138,7 @@ def _models(
     root: TomlTable, known: Mapping[str, _Parameter], folder: Path
 ) -> Iterator[ModelOptions]:
     """The tables of models, which have options of a request alone."""
-    options = {flag: each for flag, each in known.items() if each.name in _request()}
+    options = {flag: each for flag, each in known.items() if each.name in options_by_name()}
     for table in root.tables(_MODEL, f"[[{_MODEL}]]"):
         table.require([_MATCH], "give a glob, such as 'encoder/*.onnx'")
         own = replace(table, fields={k: v for k, v in table.fields.items() if k != _MATCH})
@@ -189,8 +189,8 @@ def _read_word(
         word = _inside(table, key, word, folder)
     try:
         converted = option.type.convert(word, None, None)
-        if option.name in _request():
-            request_option = _request()[option.name]
+        if option.name in options_by_name():
+            request_option = options_by_name()[option.name]
             settled = words.settle(request_option, (word,) if option.multiple else word)
             words.read(request_option, settled)
     except InputError as error:
@@ -212,7 +212,3 @@ def _inside(table: TomlTable, key: str, word: str, folder: Path) -> str:
             " command line"
         )
     return os.path.relpath(path)
-
-
-def _request() -> dict[str, Any]:
-    return {option.name: option for option in fields(Request)}

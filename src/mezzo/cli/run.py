@@ -13,6 +13,7 @@ import typer
 from mezzo.cli import INTERRUPTED
 from mezzo.cli.app import COMMANDS, load_commands, make_app
 from mezzo.cli.console import print_error
+from mezzo.cli.exit_codes import BAD_INPUT, REFUSED
 from mezzo.cli.interrupts import Interrupts
 from mezzo.cli.project_file import choose_file
 from mezzo.common.errors import ContractError, InputError, MezzoError, ModelError, bound_line
@@ -22,8 +23,6 @@ from mezzo.common.telemetry import opt_out_of_telemetry
 if TYPE_CHECKING:
     from mezzo.cli.project_config import ProjectConfig
 
-REFUSED = 1
-BAD_INPUT = 2
 # Base class of usage errors. Typer exports only a subclass; the base's module depends on the
 # version.
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]

@@ -7,6 +7,7 @@ from typing import Any
 
 from mezzo.cli.app import COMMANDS
 from mezzo.cli.console import print_error, print_help
+from mezzo.cli.exit_codes import BAD_INPUT
 from mezzo.cli.help import HELP_ALL
 from mezzo.cli.hints.correction import Correction, correct, quote_options
 from mezzo.cli.hints.examples import EXAMPLES
@@ -14,7 +15,6 @@ from mezzo.cli.hints.other_tools import COMMANDS as OTHER_COMMANDS
 from mezzo.cli.hints.other_tools import PYTORCH
 from mezzo.common.name_matching import fold, matching_names, nearest
 
-_BAD_INPUT = 2
 _DATA_SUFFIXES = (".npz", ".npy", ".csv", ".tsv", ".txt", ".png", ".jpg", ".jpeg", ".webp")
 # Words of the parser's messages on numbers, and what to give.
 _NUMBERS = {
@@ -28,9 +28,9 @@ def explain_usage(
     """Report a usage error in one line, or print help, and return the exit code."""
     if type(error).__name__ == "NoArgsIsHelpError":
         print_help(_message(error))
-        return _BAD_INPUT
+        return BAD_INPUT
     report(_describe(error, words))
-    return _BAD_INPUT
+    return BAD_INPUT
 
 
 def _describe(error: Exception, words: Sequence[str]) -> str:

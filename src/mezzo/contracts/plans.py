@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from mezzo.common.late_binding import function_above
 from mezzo.contracts.corrections import Correction
@@ -23,8 +23,6 @@ from mezzo.tables.target import Gain
 # Names of the rules that measured ranges trigger.
 DATA_OVERFLOW, DATA_VANISHES, DATA_LOGITS = "data-overflow", "data-vanishes", "data-logits"
 DATA_RULES = frozenset({DATA_OVERFLOW, DATA_VANISHES, DATA_LOGITS})
-
-_Value = TypeVar("_Value")
 
 
 class Accumulation(NamedTuple):
@@ -149,16 +147,6 @@ class NodeAliases(NamedTuple):
 _NO_NAMES = NodeAliases({}, {}, {}, {})
 
 
-@dataclass(frozen=True, slots=True)
-class _Computed(Generic[_Value]):
-    """A function that returns a value computed before; unlike a closure, it can be pickled."""
-
-    value: _Value
-
-    def __call__(self) -> _Value:
-        return self.value
-
-
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Plan(Displayed):
     """An assignment with its reasons and edits, bound to one model by `fingerprint`.
@@ -197,12 +185,13 @@ class Plan(Displayed):
     )
 
     def detached(self) -> "Plan":
-        """A copy with nodes and names computed: it keeps no graph, and can be pickled."""
+        """A copy with nodes and names computed: it keeps no graph."""
+        nodes, fingerprint, names = self.nodes, self.fingerprint, self.names
         return replace(
             self,
-            make_nodes=_Computed(self.nodes),
-            make_fingerprint=_Computed(self.fingerprint),
-            make_names=_Computed(self.names),
+            make_nodes=lambda: nodes,
+            make_fingerprint=lambda: fingerprint,
+            make_names=lambda: names,
         )
 
     @cached_property

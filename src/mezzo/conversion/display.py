@@ -4,10 +4,8 @@ import os
 from typing import Protocol
 
 from mezzo.common.machine import find_machine
-from mezzo.common.message_style import option
-from mezzo.common.safe_paths import write_file
 from mezzo.conversion.summaries import summarise_result
-from mezzo.report.html.page import check_page_path, render
+from mezzo.report.html.page import check_page_path, write_account
 from mezzo.report.notebook.fragments import draw_card, spell_card
 from mezzo.report.notebook.notebook import card_of, measures_of, with_call
 from mezzo.report.records.account import describe_conversion, describe_tuning, with_graph
@@ -45,8 +43,7 @@ def write_page(converted: ConvertedModel, outline: Outline, path: str | os.PathL
     written, or is another file than such a page.
     """
     check_page_path(path)
-    document = with_graph(_describe(converted), outline)
-    write_file(path, render(document).encode(), option("report"))
+    write_account(path, with_graph(_describe(converted), outline))
 
 
 def _describe(converted: ConvertedModel) -> Document:

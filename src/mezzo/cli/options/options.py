@@ -86,7 +86,7 @@ class CommandOptions:
 
     def word(self, name: str) -> str | None:
         """An option with a single word, or its default."""
-        word = self.written.get(name, _request()[name].default)
+        word = self.written.get(name, options_by_name()[name].default)
         assert word is None or isinstance(word, str), f"{name} is one word"
         return word
 
@@ -130,23 +130,25 @@ class CommandOptions:
     def without_settings(self) -> "CommandOptions":
         """The options that a saved plan does not contain."""
         return self.without(
-            *(name for name, option in _request().items() if about(option).is_setting)
+            *(name for name, option in options_by_name().items() if about(option).is_setting)
         )
 
     def to_library(self) -> "PlanOptions":
         """A plan's options as Python keywords. Raises InputError: an option has no such value."""
-        of_result = (name for name, option in _request().items() if about(option).is_of_result)
+        of_result = (
+            name for name, option in options_by_name().items() if about(option).is_of_result
+        )
         return self.without(*of_result).to_writing()
 
     def to_writing(self) -> "ConvertOptions":
         """Options of plan and result as Python keywords. Errors are those of `to_library`."""
-        by_name = _request()
+        by_name = options_by_name()
         keywords = {name: words.read(by_name[name], value) for name, value in self.written.items()}
         return keywords  # type: ignore[return-value]  # the fields of a request by name
 
     def changes_of(self, path: Path, name: str) -> dict[str, Any]:
         """The options of a model of a folder that differ, as Python keywords."""
-        by_name = _request()
+        by_name = options_by_name()
         own = _settle(self.of_model(path, name))
         return {option: words.read(by_name[option], value) for option, value in own.items()}
 
@@ -156,7 +158,7 @@ class CommandOptions:
         Defaults are left out, and options about results if the command writes none. A search may
         have other defaults, so its options stay.
         """
-        by_name = _request()
+        by_name = options_by_name()
         names = [
             name
             for name, option in by_name.items()
@@ -170,7 +172,8 @@ class CommandOptions:
         return list(words.spell({name: by_name[name] for name in names}, self.written))
 
 
-def _request() -> dict[str, Field[Any]]:
+def options_by_name() -> dict[str, Field[Any]]:
+    """Options of a request by name."""
     return {option.name: option for option in fields(Request)}
 
 
@@ -221,7 +224,7 @@ def _completion(option: Field[Any]) -> Callable[..., list[str]] | None:
 
 def describe(name: str) -> Any:
     """Typer's option for an option of a request."""
-    option = _request()[name]
+    option = options_by_name()[name]
     info = about(option)
     return typer.Option(
         words.spelled(option), metavar=_metavar(option), help=info.help,
@@ -272,7 +275,7 @@ def _place(
 
 def _settle(written: Mapping[str, Written]) -> dict[str, Written]:
     """Options in mezzo.toml in their canonical form."""
-    by_name = _request()
+    by_name = options_by_name()
     values = {name: list(v) if isinstance(v, tuple) else v for name, v in written.items()}
     return {
         name: words.settle(by_name[name], _read(by_name[name], value))
@@ -328,12 +331,12 @@ def with_options(
     `usual` are defaults of the command's own.
     """
     placed = list(_place(inspect.signature(command).parameters, usual or {}))
-    shared = {parameter.name for parameter in placed} & _request().keys()
+    shared = {parameter.name for parameter in placed} & options_by_name().keys()
 
     @functools.wraps(command)
     def run(context: typer.Context, **arguments: Any) -> None:
-        values = {name: arguments.pop(name) for name in _request() if name in shared}
-        by_name = _request()
+        values = {name: arguments.pop(name) for name in options_by_name() if name in shared}
+        by_name = options_by_name()
         # A plan that is replayed has options of its own.
         in_file = arguments.get("plan_file") is None
         written = {

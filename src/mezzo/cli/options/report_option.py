@@ -9,7 +9,7 @@ import typer
 
 from mezzo.cli.console import print_text
 from mezzo.cli.options.options import COMMON_PANEL
-from mezzo.common.safe_paths import check_destinations, write_file
+from mezzo.common.safe_paths import check_destinations
 from mezzo.common.sizes import format_size
 
 if TYPE_CHECKING:
@@ -75,9 +75,9 @@ def write_report(report: Path, account: Mapping[str, object]) -> None:
     """Write the page of an account that has its graph, atomically. Raises InputError: the file
     cannot be written.
     """
-    from mezzo.report.html import render
+    from mezzo.report.html.page import write_account
 
-    write_file(report, render(account).encode(), "--report")
+    write_account(report, account)
 
 
 def print_report_path(report: Path | None) -> None:

@@ -15,7 +15,7 @@ from importlib.resources import files
 
 from mezzo.common.errors import InputError
 from mezzo.common.message_style import option
-from mezzo.common.safe_paths import check_destination, open_regular
+from mezzo.common.safe_paths import check_destination, open_regular, write_file
 from mezzo.report.html.packing import pack
 from mezzo.report.html.without_scripts import spell_without_scripts
 from mezzo.report.layout.names import clean
@@ -78,6 +78,11 @@ def check_page_path(path: str | os.PathLike[str]) -> None:
             f"{option('report')} {os.fspath(path)!r} exists and is no report of mezzo's; give"
             " another name or remove it"
         )
+
+
+def write_account(path: str | os.PathLike[str], account: Mapping[str, object]) -> None:
+    """Write the page of an account atomically. Raises InputError: the path cannot be written."""
+    write_file(path, render(account).encode(), option("report"))
 
 
 def _policy(scripts: list[str]) -> str:

@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from mezzo.common.machine import find_machine
-from mezzo.common.safe_paths import write_file
 from mezzo.common.sizes import format_size
 from mezzo.contracts.plans import Plan
-from mezzo.report.html import render
-from mezzo.report.html.page import check_page_path
+from mezzo.report.html.page import check_page_path, write_account
 from mezzo.report.layout.numbers import spell_count
 from mezzo.report.records.account import describe_conversion, with_graph
 from mezzo.report.records.sections import describe_model
@@ -39,9 +37,7 @@ def report(compiled: Any, path: str | os.PathLike[str]) -> Path:
     if not snapshots:
         raise nothing_planned(from_account)
     check_page_path(place)
-    write_file(
-        place, render(_describe(_name_of(compiled), from_account, snapshots)).encode(), "report"
-    )
+    write_account(place, _describe(_name_of(compiled), from_account, snapshots))
     return place
 
 
