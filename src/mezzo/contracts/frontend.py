@@ -4,7 +4,7 @@ knows an IR. Running models is in `lab`.
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from mezzo.common.errors import InputError
 from mezzo.contracts.reading import Artifact, Reading
-from mezzo.formats.dtypes import LEVEL_DTYPES, DType
+from mezzo.formats.dtypes import DType
+from mezzo.formats.format_words import FORMAT_WORDS
 from mezzo.tables.facts import OpFacts
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ class Frontend(ABC):
     states.
 
     `suffixes`: file name endings; "" matches all files of no other front end. `facts`: of operators
-    without a table in mezzo, by dialect and operator. `formats`: those of results. Every source is
+    without a table in mezzo, by dialect and operator. `formats`: those of results. `blocks_since`:
+    the version of the dialect from which a weight in blocks can be dequantized. Every source is
     offered to every front end, so importing one must not load its libraries.
     """
 
@@ -54,7 +56,8 @@ class Frontend(ABC):
     suffixes: ClassVar[Sequence[str]]
     words: ClassVar[Words]
     facts: ClassVar[Mapping[str, Mapping[str, OpFacts]]] = MappingProxyType({})
-    formats: ClassVar[Mapping[str, DType]] = LEVEL_DTYPES
+    formats: ClassVar[Collection[str]] = FORMAT_WORDS
+    blocks_since: ClassVar[int | None] = None
 
     @property
     def usual_target(self) -> str | None:

@@ -125,7 +125,14 @@ class Problem:
     @cached_property
     def is_absent(self) -> "Bools":
         """Which nodes compute no floats, so that nothing is decided about them."""
-        return self.sides[0].has_choice(Choice.ABSENT)
+        if self.sides:
+            return self.sides[0].has_choice(Choice.ABSENT)
+        import numpy as np
+
+        columns = self.graph.columns
+        has_none = np.array([s.dtype is None for s in columns.signatures], bool)
+        is_absent: Bools = has_none[columns.node_signature] | columns.is_kind(Kind.SOURCE)
+        return is_absent
 
     @cached_property
     def allowed(self) -> "Bools":

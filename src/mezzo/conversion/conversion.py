@@ -212,6 +212,8 @@ def _recorder(
     # Leaves the model unchanged.
     if not options.is_recorded or options.planning.policy.name == "off":
         return None
+    if judged.problem.in_blocks:
+        return None
     if judged.problem.line.quantized is not None:
         # Dynamically quantized nodes have other names in the file: no record could find them.
         if plan.dynamic:

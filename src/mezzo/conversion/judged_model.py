@@ -4,6 +4,7 @@ import numpy as np
 
 from mezzo.contracts.frontend import Model
 from mezzo.contracts.reading import Reading
+from mezzo.formats.block_storage import BlockForm
 from mezzo.formats.dtypes import HIGH, DType
 from mezzo.ir.nodes import Kind
 from mezzo.planner.choices.choosing import refusal_of
@@ -23,7 +24,16 @@ def judge_model(model: Model, options: Options) -> tuple[Reading, Judged]:
         if step is None:
             break
         reading, judged = judge_at(model, options, step)
+    floor = least_for_blocks(model, judged)
+    if options.version == "auto" and floor is not None and (reading.version or floor) < floor:
+        reading, judged = judge_at(model, options, floor)
     return reading, judged
+
+
+def least_for_blocks(model: Model, judged: Judged) -> int | None:
+    """The version that the storage of weights in blocks needs; None if any serves."""
+    forms = {storage.form for storage in judged.problem.in_blocks.values()}
+    return model.frontend.blocks_since if BlockForm.DEQUANTIZE in forms else None
 
 
 def judge_at(model: Model, options: Options, version: int | None) -> tuple[Reading, Judged]:

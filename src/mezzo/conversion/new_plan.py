@@ -17,6 +17,7 @@ from mezzo.formats.dtypes import FLOATING, DType
 from mezzo.formats.precision_line import PrecisionLine
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Node
+from mezzo.planner.choices.block_weights import names_of
 from mezzo.planner.choices.quantizing import dynamic_names, parameters_of
 from mezzo.planner.options import Options
 from mezzo.planner.plan_options import PlanningOptions
@@ -57,7 +58,7 @@ def make_plan(
         quantized=parameters_of(problem, levels),
         dynamic=dynamic_names(problem, levels),
         corrected=options.corrected,
-        in_blocks=tuple(planning.in_blocks.items()),
+        in_blocks=tuple(names_of(problem.graph, problem.in_blocks).items()),
         choice=options.choice,
         apart=_apart(problem.graph, problem.line),
         make_names=lambda: aliases_in(problem.graph),

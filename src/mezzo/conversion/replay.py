@@ -37,7 +37,9 @@ def replay(model: Model, options: Options, given: Plan) -> Decided:
             "the plan was made for another model: their structures differ; make a new one with"
             f" {verb('plan')}"
         )
-    planning = replace(options.planning, line=given.line, in_blocks=dict(given.in_blocks))
+    planning = replace(
+        options.planning, line=given.line, weight_bits=(), in_blocks=dict(given.in_blocks)
+    )
     if given.line.quantized is not None:  # allow what the plan's policy allowed
         planning = replace(
             planning,
@@ -84,7 +86,9 @@ def replay(model: Model, options: Options, given: Plan) -> Decided:
 
 
 def _gain_of(plan: Plan) -> Gain | None:
-    return plan.gain or recorded_gain(dict(plan.settings).get("target", ""), plan.lows[-1])
+    if plan.gain is not None or not plan.lows:
+        return plan.gain
+    return recorded_gain(dict(plan.settings).get("target", ""), plan.lows[-1])
 
 
 def read_for(model: Model, given: Plan) -> Reading:

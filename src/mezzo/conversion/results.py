@@ -214,7 +214,7 @@ def aimed(src: object, request: Request) -> Request:
 
 def check_formats(frontend: Frontend, to: str) -> None:
     """Raises InputError: the front end does not convert to one of these formats."""
-    if not set(read_formats(to)) <= frontend.formats.keys():
+    if not set(read_formats(to)) <= {*frontend.formats}:
         words = frontend.words
         raise InputError(
             f"{option('to')} is {to!r}, and a model in {words.form} is converted to"

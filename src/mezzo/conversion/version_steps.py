@@ -1,7 +1,7 @@
 """Choice of a model's opset version: raised only if a node then runs in low precision."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -9,10 +9,12 @@ from mezzo.contracts.frontend import Model
 from mezzo.contracts.plans import Edit
 from mezzo.contracts.reading import Reading
 from mezzo.contracts.strategy import Strategy
+from mezzo.conversion.judged_model import least_for_blocks
 from mezzo.formats.dtypes import DType
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
 from mezzo.planner.check import check
+from mezzo.planner.choices.block_weights import with_scales
 from mezzo.planner.lower import lower
 from mezzo.planner.planner import Judged
 
@@ -31,8 +33,11 @@ Judge = Callable[[int | None], tuple[Reading, Judged]]
 
 
 def assign(reading: Reading, judged: Judged, strategy: Strategy) -> PlannedAtVersion:
-    """Assign levels with a strategy, and lower them."""
-    levels = strategy.assign(judged.problem)
+    """Assign levels with a strategy, if there are several, and lower them."""
+    problem = judged.problem
+    levels = strategy.assign(problem) if problem.line.others else problem.given_levels
+    if problem.in_blocks:
+        judged = replace(judged, problem=with_scales(problem, levels))
     edits, faults = _lower(judged, levels)
     assert not faults, f"strategy {strategy.name} or lower broke a rule: {faults[0]}"
     return PlannedAtVersion(reading, judged, levels, edits)
@@ -52,7 +57,10 @@ def settle(
     at_source = judge(source)
     while planned.reading.version not in (None, source):
         nodes = _nodes_beside(planned)
-        smaller = model.least_version(planned.reading, at_source[0], nodes)
+        smaller = max(
+            model.least_version(planned.reading, at_source[0], nodes) if nodes else source,
+            least_for_blocks(model, planned.judged) or source,
+        )
         if smaller == planned.reading.version:
             break
         reading, judged = at_source if smaller == source else judge(smaller)

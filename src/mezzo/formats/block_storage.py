@@ -2,6 +2,7 @@
 DequantizeLinear with `block_size` (opset 21) and MatMulNBits read it.
 """
 
+import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,11 @@ _INTEGERS = {4: (DType.INT4, DType.UINT4), 8: (DType.INT8, DType.UINT8)}
 BITS = tuple(_INTEGERS)
 SCALE_DTYPES = (HIGH, *LOW_DTYPES.values())
 MOST_ELEMENTS = 1 << 20  # of a block: more share no scale usefully
+
+
+class BlockForm(enum.Enum):
+    DEQUANTIZE = "dequantize"
+    FUSED = "fused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +36,8 @@ class BlockStorage:
     is_symmetric: bool = False
     scale_dtype: DType = DType.FLOAT32
     rounding: str = "nearest"
+    form: BlockForm = BlockForm.DEQUANTIZE
+    accuracy_level: int = 0
 
     def __post_init__(self) -> None:
         assert self.bits in _INTEGERS, f"integers of {self.bits} bits are not stored in blocks"

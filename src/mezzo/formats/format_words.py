@@ -4,6 +4,7 @@ in its row of `FORMATS`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 from mezzo.common.errors import InputError
@@ -21,6 +22,15 @@ class Dtype(Protocol):
 
 # Accepted format arguments: a name, several, or a dtype of any library, identified by its name.
 FormatLike = str | int | type | DType | Dtype | Sequence[object]
+
+# Formats of weights alone, stored as integers in blocks (weight-only quantization): bits by word.
+WEIGHT_BITS: Mapping[str, int] = MappingProxyType({"int4": 4, "int8w": 8})
+_WEIGHT_ALIASES = {
+    "int4": ("i4", "uint4", "u4", "q4", "4bit", "w4a16", "w4a32", "w4", "int4w", "q4f16", "q4f32"),
+    "int8w": ("w8a16", "w8a32", "int8weights", "int8weightonly", "weightonlyint8", "q8f16"),
+}
+# Every format that a conversion can be asked for.
+FORMAT_WORDS = (*WEIGHT_BITS, *LEVEL_DTYPES)
 
 # Asks for the formats, and the target, that gain on this machine.
 AUTO = "auto"
@@ -51,15 +61,12 @@ _ELSEWHERE: tuple[tuple[tuple[str, ...], str], ...] = (
             "e3m2",
             "e2m3",
         ),
-        "formats of 4 and 6 bits store weights in blocks with scales, which is quantization",
+        "of four bits a conversion takes integers with a scale for a block of weights, int4",
     ),
     (
         (
             "int",
             "uint",
-            "i4",
-            "u4",
-            "q4",
             "q5",
             "q6",
             "qint",
@@ -69,7 +76,7 @@ _ELSEWHERE: tuple[tuple[tuple[str, ...], str], ...] = (
             "quant",
             "qdq",
         ),
-        "of integers a conversion takes those of eight bits, int8",
+        "of integers a conversion takes int8, and for weights alone int8w and int4",
     ),
     (
         ("tf32", "tensorfloat", "xfloat"),
@@ -82,7 +89,7 @@ _NOTHING = ("", "none", "no")
 
 
 def read_format(
-    given: object, what: str, others: Sequence[str] = (), formats: Mapping[str, DType] = LOW_DTYPES
+    given: object, what: str, others: Sequence[str] = (), formats: Collection[str] = LOW_DTYPES
 ) -> str:
     """The option name of the requested format: one of `formats`, or one of `others`, words that the
     option accepts too.
@@ -128,8 +135,8 @@ def _text_of(argument: object) -> str | None:
 def _word_of(text: str) -> str | None:
     """The option name of a format in any spelling; None if the text names no format."""
     bare = fold(text.strip().rpartition(".")[2])
-    for word in LEVEL_DTYPES:
-        if bare == fold(word):
+    for word in FORMAT_WORDS:
+        if bare == fold(word) or bare in map(fold, _WEIGHT_ALIASES.get(word, ())):
             return word
     return next((row.words[0] for row in FORMATS.values() if bare in map(fold, row.words)), None)
 
@@ -142,6 +149,8 @@ def _remedy(option_name: str, text: str | None, word: str | None, choices: Seque
     bare = fold(text.strip().rpartition(".")[2])
     if word == FORMATS[HIGH].words[0]:
         return f"that is what models come in and what mezzo keeps where it is needed; {choose}"
+    if word in WEIGHT_BITS:
+        return f"{word} is how weights are stored, and no type for this; {choose}"
     if word is not None and word not in LEVEL_DTYPES:
         return f"that is wider than FP32, and a low format is asked for; {choose}"
     if word is not None and LEVEL_DTYPES.get(word) in QUANTIZED:
@@ -182,8 +191,8 @@ def _is_of(bare: str, begin: str) -> bool:
 
 
 def read_formats(to: FormatLike) -> tuple[str, ...]:
-    """The requested formats: one, several separated by commas, or a sequence. The quantized format
-    comes first.
+    """The requested formats: one, several separated by commas, or a sequence. Formats of weights
+    come first, then the quantized format.
 
     Raises InputError: one of them is no format or occurs twice, or there is none.
     """
@@ -195,14 +204,13 @@ def read_formats(to: FormatLike) -> tuple[str, ...]:
         parts = (to,)
     what = option("to")
     if not parts:
-        raise InputError(f"{what} is {to!r}; choose one of {', '.join(LEVEL_DTYPES)}")
-    words = tuple(read_format(part, what, formats=LEVEL_DTYPES) for part in parts)
+        raise InputError(f"{what} is {to!r}; choose one of {', '.join(FORMAT_WORDS)}")
+    words = tuple(read_format(part, what, formats=FORMAT_WORDS) for part in parts)
     if len(set(words)) < len(words):
         raise InputError(f"{what} is {to!r}, which says a format twice; say each once")
-    floats, scaled = (
-        [word for word in words if word in LOW_DTYPES],
-        [word for word in words if word not in LOW_DTYPES],
-    )
+    weights = [word for word in WEIGHT_BITS if word in words]
+    floats = [word for word in words if word in LOW_DTYPES]
+    scaled = [word for word in words if word not in (*LOW_DTYPES, *WEIGHT_BITS)]
     if len(scaled) > 1:
         raise InputError(
             f"{option('to')} is {to!r}, two formats that take scales, and a plan has one; write "
@@ -214,7 +222,13 @@ def read_formats(to: FormatLike) -> tuple[str, ...]:
             " numbers: one has the range, the other the digits; write"
             f" {join_with_or(setting('to', word) for word in floats)}"
         )
-    return (*scaled, *floats)
+    if weights and scaled:
+        raise InputError(
+            f"{option('to')} is {to!r}: a plan stores weights in blocks, or quantizes products with"
+            f" their activations, not both yet; write {setting('to', ','.join(weights))} or"
+            f" {setting('to', scaled[0])}"
+        )
+    return (*weights, *scaled, *floats)
 
 
 def spell_formats(to: FormatLike) -> str:

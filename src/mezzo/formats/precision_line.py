@@ -104,9 +104,11 @@ class PrecisionLine:
 
 
 def float_of(line: PrecisionLine) -> DType:
-    """The low-precision float of a line; without one, the quantized format."""
+    """The low-precision float of a line; without one, the quantized format; the base of a line of
+    one level.
+    """
     floats = [dtype for dtype in line.other_dtypes if dtype not in QUANTIZED]
-    return floats[0] if floats else line.other_dtypes[0]
+    return (*floats, *line.other_dtypes, line.base_dtype)[0]
 
 
 def line_of(base: DType, *others: DType) -> PrecisionLine:

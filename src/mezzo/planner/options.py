@@ -26,6 +26,7 @@ from mezzo.contracts.plans import Plan
 from mezzo.formats.dtypes import HIGH, LEVEL_DTYPES, LOW_DTYPES, QUANTIZED, DType
 from mezzo.formats.format_words import (
     AUTO,
+    WEIGHT_BITS,
     FormatLike,
     read_format,
     read_formats,
@@ -200,6 +201,7 @@ def read_options(request: Request) -> Options:
         assumed=assumed,
         quantize_mode=request.quantize_mode,
         is_dynamic=is_dynamic,
+        weight_bits=tuple(WEIGHT_BITS[word] for word in words if word in WEIGHT_BITS),
     )
     is_file = isinstance(request.policy, str) and request.policy.endswith(".toml")
     policy_name = str(request.policy) if is_file else policy.name
@@ -228,10 +230,15 @@ def _line_of(words: Sequence[str]) -> PrecisionLine:
     it.
     """
     floats = [LOW_DTYPES[word] for word in words if word in LOW_DTYPES]
-    quantized = [LEVEL_DTYPES[word] for word in words if word not in LOW_DTYPES]
+    quantized = quantized_of(words)
     if not quantized:
         return line_of(HIGH, *floats)
     return PrecisionLine(tuple(map(uniform, (*floats, HIGH, *quantized))), base=len(floats))
+
+
+def quantized_of(words: Sequence[str]) -> list[DType]:
+    """The quantized formats among the words of a request."""
+    return [LEVEL_DTYPES[word] for word in words if LEVEL_DTYPES.get(word) in QUANTIZED]
 
 
 def _low_of(words: Sequence[str]) -> DType:
@@ -244,7 +251,7 @@ def check_quantizes(words: Sequence[str], target: Target) -> None:
     unsupported = [
         word
         for word in words
-        if LEVEL_DTYPES[word] in QUANTIZED and not target.covers(LEVEL_DTYPES[word])
+        if LEVEL_DTYPES.get(word) in QUANTIZED and not target.covers(LEVEL_DTYPES[word])
     ]
     if unsupported:
         gain = target.gain(LEVEL_DTYPES[unsupported[0]])
@@ -268,7 +275,7 @@ def _finds_ranges(request: Request, words: Sequence[str], target: Target) -> boo
     setting.
     """
     name, equals, text = request.calibrator.partition("=")
-    quantized = [LEVEL_DTYPES[word] for word in words if LEVEL_DTYPES[word] in QUANTIZED]
+    quantized = quantized_of(words)
     if (
         not quantized
         or ":" in name
@@ -340,7 +347,9 @@ def replay_options(given: Mapping[str, object], plan: Plan) -> Options:
             f" tells what was decided and not by which code; leave {option('policy')} out, or plan"
             " anew without the plan"
         )
-    to = ",".join(words_of(plan.lows))
+    bits = {storage.bits for _, storage in plan.in_blocks}
+    weights = [word for word, count in WEIGHT_BITS.items() if count in bits]
+    to = ",".join((*weights, *words_of(plan.lows)))
     recorded["to"] = to
     requested = dict(read_options(Request(**{"to": to, **given})).settings)  # type: ignore[arg-type]  # its own fields
     for name in given:

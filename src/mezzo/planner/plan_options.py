@@ -36,8 +36,9 @@ class PlanningOptions:
     None before calibration. `coarse`: nodes not quantized because one scale cannot represent the
     small values among their inputs. `quantize_mode`: "smart" or "full", see `choose_units`.
     `is_dynamic`: only kernels with dynamic quantization are used; `dynamic`: for a replayed plan,
-    the nodes that run so. `in_blocks`: storage of weights in low-bit integers, by name.
-    `error_prices` (by dtype and node name) and `measured` are costs for the strategy.
+    the nodes that run so. `weight_bits`: weights are stored as integers
+    of one of these widths, in blocks; `in_blocks`: their storage by name, None for the usual one of
+    the target's kernels. `error_prices` (by dtype and node name) and `measured` are costs for the strategy.
     """
 
     line: PrecisionLine
@@ -62,7 +63,8 @@ class PlanningOptions:
     quantize_mode: str = "smart"
     is_dynamic: bool = False
     dynamic: frozenset[str] | None = None
-    in_blocks: Mapping[str, BlockStorage] = field(default_factory=dict)
+    weight_bits: tuple[int, ...] = ()
+    in_blocks: Mapping[str, BlockStorage] | None = None
 
     @property
     def low(self) -> DType:

@@ -17,10 +17,12 @@ from mezzo.common.message_style import option
 from mezzo.common.name_matching import aside, ask_for
 from mezzo.contracts.options.option import because_requested
 from mezzo.contracts.problem import Choice, LevelChoices, Problem
+from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import FORMATS, QUANTIZED, DType
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Node, Signature
 from mezzo.ir.selectors import Tier
+from mezzo.planner.choices.block_weights import bound_readers, choose_uniform
 from mezzo.planner.choices.choosing import (
     check_interface,
     check_links,
@@ -46,6 +48,7 @@ from mezzo.planner.verdicts.rules import (
     apply_rules,
     mention_idle,
     mention_missing,
+    nodes_in,
     patterns_near,
 )
 from mezzo.plugins.discovery import op_facts
@@ -93,10 +96,17 @@ class Judged:
             return self.verdicts(level)[number]
         verdicts = [self.verdicts(other)[number] for other in line.others]
         return next(
-            (verdict for verdict in verdicts if verdict.category is not Category.DENY), verdicts[0]
+            (verdict for verdict in verdicts if verdict.category is not Category.DENY),
+            verdicts[0] if verdicts else ONLY_WEIGHTS,
         )
 
 
+# Of every node of a plan with one level.
+ONLY_WEIGHTS = NodeVerdict(
+    category=Category.CLEAR,
+    rule="weights-only",
+    because="only the storage of weights changes: every operator computes in its own type",
+)
 _KEEPS = NodeVerdict(
     category=Category.CLEAR, rule="interface", because="its type is part of the model's interface"
 )
@@ -175,8 +185,10 @@ def judge(graph: Graph, planning: PlanningOptions) -> Judged:
             for pair in side.agreeing
             if line.base in (threshold, threshold + 1)
         ),
-        in_blocks=weights_in_blocks(graph, planning.in_blocks, line.dtypes),
+        in_blocks=_blocks_of(graph, planning),
     )
+    if problem.in_blocks:
+        problem = bound_readers(problem, planning.target)
     if planning.io or planning.fixed_regions:
         check_links(problem, [side.verdicts for side in judgements], planning.io)
     if split is not None:
@@ -193,6 +205,24 @@ def judge(graph: Graph, planning: PlanningOptions) -> Judged:
         split=split,
         quantizing=quantizing,
     )
+
+
+def _blocks_of(graph: Graph, planning: PlanningOptions) -> dict[int, BlockStorage]:
+    """Storage of weights in blocks, by value id: the given one, or the usual one of the target."""
+    if planning.in_blocks is not None:
+        return weights_in_blocks(graph, planning.in_blocks, planning.line.dtypes)
+    if not planning.weight_bits:
+        return {}
+    return choose_uniform(
+        graph, planning.target, planning.weight_bits, nodes_in_floats(graph, planning)
+    )
+
+
+def nodes_in_floats(graph: Graph, planning: PlanningOptions) -> frozenset[int]:
+    """Nodes that options exclude or keep as they are, whose weights stay floats."""
+    excluded = [node.id for pattern in planning.exclude for node in matched(graph, pattern)]
+    regions = [n for region in planning.keep_regions for n in nodes_in(graph, region)]
+    return frozenset((*excluded, *regions))
 
 
 class _Side(NamedTuple):

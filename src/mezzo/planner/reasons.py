@@ -11,7 +11,7 @@ from mezzo.ir.nodes import Kind, Node
 from mezzo.planner.choices.choosing import refusal_of
 from mezzo.planner.choices.zero_cost_fp32 import free_reason
 from mezzo.planner.plan_options import ErrorPrice, PlanningOptions
-from mezzo.planner.planner import Judged
+from mezzo.planner.planner import ONLY_WEIGHTS, Judged
 from mezzo.tables.policy import Category, NodeVerdict
 
 
@@ -44,6 +44,8 @@ def decided_reason(
     line = judged.problem.line
     if level != line.base:
         return _reason_beside(judged, node, level)
+    if not line.others:
+        return Reason(ONLY_WEIGHTS.rule, ONLY_WEIGHTS.because)
     against = {
         line.dtypes[other]: _reason_at_base(judged, node, other, planning) for other in line.others
     }

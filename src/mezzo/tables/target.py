@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from mezzo.formats.dtypes import FORMATS, HALF_FORMATS, QUANTIZED, DType
+from mezzo.tables.block_kernels import BlockKernel
 from mezzo.tables.fusions import Fusion
 from mezzo.tables.quantized_kernels import COMPOSITES, QuantizedKernel
 from mezzo.tables.rows import EVERY_VERSION, holds
@@ -182,6 +183,7 @@ class Target:
     fusions: tuple[Fusion, ...] = ()  # matched in this order
     fuses_as: str = ""  # the target whose fusions these are, if not its own: a file's base
     quantized: tuple[QuantizedKernel, ...] = ()  # the first row of an operator is preferred
+    in_blocks: tuple[BlockKernel, ...] = ()  # likewise
     custom: tuple[CustomOperator, ...] = ()
     respellings: tuple[Respelling, ...] = ()  # before normalizations, in models in normal form
     norm_quotients: tuple[NormQuotient, ...] = ()

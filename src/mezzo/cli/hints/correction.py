@@ -21,8 +21,8 @@ from mezzo.common.errors import InputError
 from mezzo.common.name_matching import fold, matching_names, nearest
 from mezzo.contracts.options.option import about, spell_option
 from mezzo.contracts.options.request import Request
-from mezzo.formats.dtypes import LEVEL_DTYPES, LOW_DTYPES
-from mezzo.formats.format_words import plain_word
+from mezzo.formats.dtypes import LOW_DTYPES
+from mezzo.formats.format_words import FORMAT_WORDS, plain_word
 
 _MOST_NAMED = 3
 
@@ -191,7 +191,7 @@ def _has_words(row: OtherOption, own: Collection[str]) -> bool:
 def _add_word(correction: Correction, word: str) -> None:
     """A word that is no option: a format, a setting such as `to=fp16`, or an argument."""
     name, equals, value = word.partition("=")
-    if plain_word(word) in LEVEL_DTYPES and not os.path.lexists(word):
+    if plain_word(word) in FORMAT_WORDS and not os.path.lexists(word):
         _add_formats(correction, word)
     elif equals and fold(name) == "to":
         _add_formats(correction, value)
@@ -272,7 +272,7 @@ def _add_target(correction: Correction, value: str) -> None:
 def _add_precisions(correction: Correction, value: str) -> None:
     for pair in value.split(","):
         layer, _, precision = pair.rpartition(":")
-        option = "--include" if plain_word(precision) in LEVEL_DTYPES else "--exclude"
+        option = "--include" if plain_word(precision) in FORMAT_WORDS else "--exclude"
         correction.options.append((option, layer or pair))
 
 

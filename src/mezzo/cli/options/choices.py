@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable
 
 from mezzo.common.name_matching import settle
-from mezzo.formats.dtypes import LEVEL_DTYPES, LOW_DTYPES
+from mezzo.formats.dtypes import LOW_DTYPES
+from mezzo.formats.format_words import FORMAT_WORDS
 
 RUNS = ("emulated", "native")
 
@@ -37,11 +38,11 @@ def completing_plug_ins(kind: str) -> Callable[[str], list[str]]:
 def complete_formats(incomplete: str) -> list[str]:
     """Complete a format, or after a comma its partner: a float with a quantized format."""
     *before, last = incomplete.split(",")
-    words: Iterable[str] = LEVEL_DTYPES
+    words: Iterable[str] = FORMAT_WORDS
     if before:
         is_float = before[0] in LOW_DTYPES
-        is_known = len(before) == 1 and before[0] in LEVEL_DTYPES
-        words = [word for word in LEVEL_DTYPES if is_known and (word in LOW_DTYPES) is not is_float]
+        is_known = len(before) == 1 and before[0] in FORMAT_WORDS
+        words = [word for word in FORMAT_WORDS if is_known and (word in LOW_DTYPES) is not is_float]
     return _complete([",".join((*before, word)) for word in words], ",".join((*before, last)))
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from mezzo.common.errors import InputError
 from mezzo.contracts.options.keywords import request_of
-from mezzo.formats.dtypes import LEVEL_DTYPES
-from mezzo.formats.format_words import AUTO, plain_word
+from mezzo.formats.format_words import AUTO, FORMAT_WORDS, plain_word
 from mezzo.report.layout.names import quote
 
 # In the name of a result whose formats are chosen by measurement.
@@ -53,7 +52,7 @@ def name_result(
 def _check_order(source: Path, result: Path) -> None:
     """Raises InputError: OUT is a format, or IN and OUT are swapped."""
     word = os.fspath(result)
-    if plain_word(word) in LEVEL_DTYPES and not result.exists():
+    if plain_word(word) in FORMAT_WORDS and not result.exists():
         raise InputError(
             f"{word!r} is a format, not a file; write mezzo convert {_quote(source)} --to"
             f" {plain_word(word)}"

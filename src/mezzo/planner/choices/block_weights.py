@@ -1,0 +1,169 @@
+"""Weights that a target can read as low-bit integers in blocks, and how they are stored."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+
+from mezzo.contracts.problem import Choice, Problem
+from mezzo.formats.block_storage import BlockForm, BlockStorage
+from mezzo.formats.dtypes import HIGH, DType
+from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind, Use
+from mezzo.tables.block_kernels import BlockKernel
+from mezzo.tables.target import Target
+
+# Of a weight: below it the bytes saved are fewer than those of one cast.
+_LEAST_ELEMENTS = 1 << 12
+USUAL_ROUNDING = "nearest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockWeight:
+    """A weight that all its readers can read in blocks. `rows`: a kernel for each of its uses."""
+
+    value: int
+    name: str
+    shape: tuple[int, ...]
+    rows: tuple[BlockKernel, ...]
+
+    @property
+    def floats(self) -> frozenset[DType]:
+        """Types in which all its readers compute."""
+        return frozenset.intersection(*(row.floats for row in self.rows))
+
+    def storage(self, block: int, *, is_symmetric: bool, rounding: str) -> BlockStorage:
+        """A way to store it, with scales of FP32 until its readers' precision is decided."""
+        (row, *_) = self.rows
+        return BlockStorage(
+            bits=row.bits,
+            block=block,
+            axis=row.axis % len(self.shape),
+            is_symmetric=is_symmetric or any(row.is_symmetric for row in self.rows),
+            rounding=rounding,
+            form=row.form,
+            accuracy_level=max(row.accuracy_level for row in self.rows),
+        )
+
+    @property
+    def blocks(self) -> list[int]:
+        """Sizes of blocks that all readers accept, the preferred first."""
+        (first, *others) = self.rows
+        return [size for size in first.blocks if all(size in row.blocks for row in others)]
+
+
+def block_weights(
+    graph: Graph, target: Target, bits: int, excluded: Set[int] = frozenset()
+) -> Iterator[BlockWeight]:
+    """Weights that the target's kernels can read in integers of `bits` bits, in graph order.
+
+    Every use must have a kernel, and all kernels one axis and form. Readers of a DequantizeLinear
+    share it, which runtimes do not fuse, so there it has one reader. `excluded`: nodes that read
+    floats.
+    """
+    for number, facts in graph.constants.items():
+        producer, shape = graph.producer(number), graph.shapes.get(number)
+        if producer.kind is not Kind.SOURCE or graph.values[number].dtype is not HIGH:
+            continue
+        if facts.elements < _LEAST_ELEMENTS or facts.has_nan or facts.has_infinity:
+            continue
+        uses = graph.uses[number]
+        if shape is None or not uses or any(use.node in excluded for use in uses):
+            continue
+        rows = _rows_for(graph, target, uses, bits, len(shape))
+        if rows is None:
+            continue
+        sizes = tuple(size for size in shape if size is not None)  # those of a constant are known
+        weight = BlockWeight(value=number, name=producer.name, shape=sizes, rows=rows)
+        if weight.blocks:
+            yield weight
+
+
+def _rows_for(
+    graph: Graph, target: Target, uses: Sequence[Use], bits: int, rank: int
+) -> tuple[BlockKernel, ...] | None:
+    """One kernel for each use; None if a use has none, or they differ in axis or form."""
+    by_use: list[list[BlockKernel]] = []
+    for use in uses:
+        node = graph.nodes[use.node]
+        dialect, op, version = node.signature.operator
+        by_use.append(
+            [
+                row
+                for row in target.in_blocks
+                if row.bits == bits
+                and row.rank == rank
+                and row.fits(dialect, op, use.operand, version, node.attributes)
+            ]
+        )
+    for first in by_use[0] if by_use else ():
+        kept = (first.axis % rank, first.form)
+        rows = [
+            next((row for row in rows if (row.axis % rank, row.form) == kept), None)
+            for rows in by_use
+        ]
+        is_alone = len(uses) == 1 or first.form is not BlockForm.DEQUANTIZE
+        if is_alone and None not in rows:
+            return tuple(row for row in rows if row is not None)
+    return None
+
+
+def choose_uniform(
+    graph: Graph, target: Target, bits: Collection[int], excluded: Set[int]
+) -> dict[int, BlockStorage]:
+    """Every weight that can be stored so in the fewest of these bits, in its kernel's preferred
+    block, by value id.
+    """
+    chosen: dict[int, BlockStorage] = {}
+    for count in sorted(bits):
+        for weight in block_weights(graph, target, count, excluded):
+            chosen.setdefault(
+                weight.value,
+                weight.storage(weight.blocks[0], is_symmetric=False, rounding=USUAL_ROUNDING),
+            )
+    return chosen
+
+
+def bound_readers(problem: Problem, target: Target) -> Problem:
+    """The problem with the readers of weights in blocks at levels that their kernels compute in,
+    and all readers of one weight at one level, as its scales have one type.
+    """
+    graph, line = problem.graph, problem.line
+    barred: dict[DType, set[int]] = {dtype: set() for dtype in line.other_dtypes}
+    links: list[tuple[int, int, int]] = []
+    for number, storage in problem.in_blocks.items():
+        uses = graph.uses[number]
+        shape = graph.shapes[number]
+        rows = _rows_for(graph, target, uses, storage.bits, len(shape))
+        for dtype in line.other_dtypes if rows is not None else ():
+            if not all(dtype in row.floats for row in rows or ()):
+                barred[dtype].update(use.node for use in uses)
+        first, *others = (use.node for use in uses)
+        links += [(threshold, first, other) for threshold in line.thresholds for other in others]
+
+    def bar(level: int, choices: Iterable[Choice]) -> Iterator[Choice]:
+        for node, choice in enumerate(choices):
+            is_barred = choice is Choice.FREE and node in barred[line.dtypes[level]]
+            yield Choice.HIGH if is_barred else choice
+
+    bound = problem.rechosen(lambda level, side: bar(level, side.choices))
+    return replace(bound, links=(*bound.links, *links))
+
+
+def with_scales(problem: Problem, levels: Sequence[int]) -> Problem:
+    """The problem with scales in the type that the readers of each weight compute in."""
+    return replace(
+        problem,
+        in_blocks={
+            number: replace(storage, scale_dtype=_reader_dtype(problem, levels, number))
+            for number, storage in problem.in_blocks.items()
+        },
+    )
+
+
+def _reader_dtype(problem: Problem, levels: Sequence[int], number: int) -> DType:
+    use = problem.graph.uses[number][0]
+    return problem.line.dtypes[problem.capped(use, levels[use.node])]
+
+
+def names_of(graph: Graph, in_blocks: Mapping[int, BlockStorage]) -> dict[str, BlockStorage]:
+    """Storage by the name of the weight."""
+    return {graph.producer(number).name: storage for number, storage in in_blocks.items()}

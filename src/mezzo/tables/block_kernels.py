@@ -1,0 +1,45 @@
+"""Kernels that read weights stored as low-bit integers in blocks (weight-only quantization, W4A16):
+rows of a target.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mezzo.formats.block_storage import BlockForm
+from mezzo.formats.dtypes import HIGH, DType
+from mezzo.tables.rows import EVERY_VERSION, holds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockKernel:
+    """An operator whose constant operand may be stored in blocks, and how it must be stored.
+
+    `operand`: position of the weight, whose rank is `rank`; `axis` of the blocks, that of the sum
+    of a product. `bits` and, by preference, `blocks`: elements that share a scale. `is_symmetric`:
+    symmetric integers only; False where zero points are as fast. `floats`: types of the other
+    operands, which are those of the scales. `form`, `accuracy_level`: as of `BlockStorage`.
+    `attributes` must all match. `source`, `since`: the evidence, and the version it is of.
+    """
+
+    dialect: str = "onnx"
+    op: str
+    operand: int = 1
+    rank: int = 2
+    axis: int
+    bits: int
+    blocks: tuple[int, ...]
+    is_symmetric: bool = False
+    floats: frozenset[DType] = frozenset({HIGH, DType.FLOAT16})
+    form: BlockForm
+    accuracy_level: int = 0
+    versions: tuple[int, int] = EVERY_VERSION
+    attributes: Mapping[str, object] = field(default_factory=dict)
+    source: str
+    since: str
+
+    def fits(
+        self, dialect: str, op: str, operand: int, version: int, attributes: Mapping[str, object]
+    ) -> bool:
+        """Whether the row is about an operand of an operator, by version and attributes."""
+        is_its_own = (dialect, op, operand) == (self.dialect, self.op, self.operand)
+        return is_its_own and holds(self.versions, self.attributes, version, attributes)
