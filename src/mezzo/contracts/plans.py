@@ -13,6 +13,7 @@ from mezzo.contracts.corrections import Correction
 from mezzo.contracts.quantized_level import DynamicProduct
 from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import DType
+from mezzo.formats.format_words import WEIGHT_BITS, words_of
 from mezzo.formats.precision_line import Precision, PrecisionLine
 from mezzo.formats.quantization import Quantization
 from mezzo.ir.display import Displayed, Tabled
@@ -223,6 +224,13 @@ class Plan(Displayed):
     def low(self) -> DType:
         """The one other dtype of a plan with two levels."""
         return self.line.only_other
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """Option names of the formats, those of weights first: ("int4", "bf16")."""
+        bits = {storage.bits for _, storage in self.in_blocks}
+        weights = (word for word, count in WEIGHT_BITS.items() if count in bits)
+        return (*weights, *words_of(self.lows))
 
     def with_nodes(self, nodes: Iterable[PlannedNode]) -> "Plan":
         """The same plan with other nodes, to be checked and lowered when it is replayed."""

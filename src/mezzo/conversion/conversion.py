@@ -212,7 +212,7 @@ def _recorder(
     # Leaves the model unchanged.
     if not options.is_recorded or options.planning.policy.name == "off":
         return None
-    if judged.problem.in_blocks:
+    if judged.problem.in_blocks or not judged.problem.line.others:
         return None
     if judged.problem.line.quantized is not None:
         # Dynamically quantized nodes have other names in the file: no record could find them.

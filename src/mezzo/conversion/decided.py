@@ -39,10 +39,12 @@ class Decided:
 
     @property
     def may_gain(self) -> bool:
-        """Whether a node runs low and the target may be faster with it on this machine."""
+        """Whether a node runs low, or a weight is stored in blocks, and the target may be faster
+        with it on this machine.
+        """
         gain = self.plan.gain
         return (
-            bool(self.count_nodes()[0])
+            bool(self.count_nodes()[0] or self.problem.in_blocks)
             and gain is not None
             and gain.is_faster_on(find_machine()) is not False
         )

@@ -81,8 +81,9 @@ def _apart(graph: Graph, line: PrecisionLine) -> tuple[tuple[DType, int], ...]:
 
 
 def _gain_of(planning: PlanningOptions) -> Gain | None:
-    """The target's expected speed-up of the narrowest low format for which it lists one."""
-    gains = map(planning.target.gain, reversed(planning.line.other_dtypes))
+    """The target's expected speed-up of the narrowest format for which it lists one."""
+    weights = [DType.INT4 if bits == 4 else DType.INT8 for bits in sorted(planning.weight_bits)]
+    gains = map(planning.target.gain, (*weights, *reversed(planning.line.other_dtypes)))
     return next((gain for gain in gains if gain is not None), None)
 
 
@@ -123,7 +124,9 @@ def _stored_within(graph: Graph, edits: Sequence[Edit]) -> tuple[tuple[str, floa
 def _notes(judged: Judged, options: Options, levels: Sequence[int]) -> tuple[str, ...]:
     graph, line, planning = judged.problem.graph, judged.problem.line, options.planning
     notes = [*graph.notes, *judged.notes]
-    if any(levels[n.id] != line.base for n in graph.nodes if n.kind is Kind.OP):
+    if judged.problem.in_blocks or any(
+        levels[n.id] != line.base for n in graph.nodes if n.kind is Kind.OP
+    ):
         notes += dict.fromkeys(
             note for low in line.other_dtypes for note in planning.target.notes_for(low)
         )

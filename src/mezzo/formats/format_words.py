@@ -29,8 +29,10 @@ _WEIGHT_ALIASES = {
     "int4": ("i4", "uint4", "u4", "q4", "4bit", "w4a16", "w4a32", "w4", "int4w", "q4f16", "q4f32"),
     "int8w": ("w8a16", "w8a32", "int8weights", "int8weightonly", "weightonlyint8", "q8f16"),
 }
-# Every format that a conversion can be asked for.
-FORMAT_WORDS = (*WEIGHT_BITS, *LEVEL_DTYPES)
+# Every format that a conversion can be asked for; of weights the type of symmetric integers.
+_WEIGHT_DTYPES = {"int4": DType.INT4, "int8w": DType.INT8}
+FORMAT_DTYPES: Mapping[str, DType] = MappingProxyType({**_WEIGHT_DTYPES, **LEVEL_DTYPES})
+FORMAT_WORDS = tuple(FORMAT_DTYPES)
 
 # Asks for the formats, and the target, that gain on this machine.
 AUTO = "auto"
@@ -243,5 +245,11 @@ def words_of(dtypes: Collection[DType]) -> tuple[str, ...]:
     """Option names of the formats that a model is converted to; the quantized format comes
     first.
     """
-    words = [word for word, dtype in LEVEL_DTYPES.items() if dtype in dtypes]
-    return tuple(sorted(words, key=lambda word: LEVEL_DTYPES[word] not in QUANTIZED))
+    words = [word for word, dtype in FORMAT_DTYPES.items() if dtype in dtypes]
+    order = [*_WEIGHT_DTYPES.values(), *QUANTIZED]
+    return tuple(sorted(words, key=lambda word: FORMAT_DTYPES[word] not in order))
+
+
+def weight_word(bits: int) -> str:
+    """Option name of the format of weights in integers of some bits."""
+    return next(word for word, count in WEIGHT_BITS.items() if count == bits)

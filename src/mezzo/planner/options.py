@@ -247,7 +247,21 @@ def _low_of(words: Sequence[str]) -> DType:
 
 
 def check_quantizes(words: Sequence[str], target: Target) -> None:
-    """Raises InputError: the target has no kernels for a quantized format of the request."""
+    """Raises InputError: the target has no kernels for a quantized format of the request, or for
+    weights in blocks.
+    """
+    for word in words:
+        if word in WEIGHT_BITS and not target.reads_blocks(WEIGHT_BITS[word]):
+            capable = [
+                name
+                for name, other in find_targets().items()
+                if other.reads_blocks(WEIGHT_BITS[word])
+            ]
+            raise InputError(
+                f"{option('to')} is {','.join(words)!r}, and the table of target {target.name!r}"
+                f" names no kernel that reads weights in {word}; choose one of"
+                f" {', '.join(capable)} with {option('target')}"
+            )
     unsupported = [
         word
         for word in words
@@ -347,9 +361,7 @@ def replay_options(given: Mapping[str, object], plan: Plan) -> Options:
             f" tells what was decided and not by which code; leave {option('policy')} out, or plan"
             " anew without the plan"
         )
-    bits = {storage.bits for _, storage in plan.in_blocks}
-    weights = [word for word, count in WEIGHT_BITS.items() if count in bits]
-    to = ",".join((*weights, *words_of(plan.lows)))
+    to = ",".join(plan.formats)
     recorded["to"] = to
     requested = dict(read_options(Request(**{"to": to, **given})).settings)  # type: ignore[arg-type]  # its own fields
     for name in given:

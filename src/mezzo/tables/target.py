@@ -97,7 +97,8 @@ class KernelListing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """Whether a dtype makes a model faster on a target. `because`: why not, if not; `short`: the
+    """Whether a dtype makes a model faster on a target: a float, a quantized format, or INT4 and
+    INT8, which are weights alone in blocks. `because`: why not, if not; `short`: the
     same in some 40 characters.
 
     `needs`: machine features, any of which suffices; empty if every machine gains. Of a target's
@@ -113,8 +114,8 @@ class Gain:
     short: str | None = None
 
     def __post_init__(self) -> None:
-        assert self.dtype in FORMATS, (
-            f"a gain is of a format, and {self.dtype} is none; that of INT8 is DType.QUANTIZED8"
+        assert self.dtype in (*FORMATS, DType.INT4, DType.INT8), (
+            f"a gain is of a format, and {self.dtype} is none"
         )
 
     @property
@@ -202,6 +203,10 @@ class Target:
         if dtype in QUANTIZED:
             return dtype in self._quantized_formats
         return dtype in self.formats or any(listing.dtype is dtype for listing in self.listings)
+
+    def reads_blocks(self, bits: int) -> bool:
+        """Whether some kernel reads weights stored in integers of `bits` bits, in blocks."""
+        return any(row.bits == bits for row in self.in_blocks)
 
     def refusal(
         self, dialect: str, op: str, version: int, attributes: Mapping[str, object], dtype: DType

@@ -9,7 +9,6 @@ from typing import assert_never
 from mezzo.cli.options.options import CommandOptions
 from mezzo.contracts.options.data_files import DataFiles
 from mezzo.contracts.plans import Plan
-from mezzo.formats.format_words import words_of
 from mezzo.report.layout.names import quote
 from mezzo.report.records.headline import Aim, Headline, Move, NextCommand
 
@@ -66,7 +65,7 @@ def node_words(name: str, *options: str) -> list[str]:
 
 def result_of(source: Path, plan: Plan) -> Path:
     """The path for a planned model's result, in the source's folder."""
-    word = "-".join(words_of(plan.lows)) or "low"
+    word = "-".join(plan.formats) or "low"
     return source.with_name(f"{source.stem}.{word}.onnx")
 
 

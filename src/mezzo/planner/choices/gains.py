@@ -6,7 +6,8 @@ from typing import NamedTuple
 from mezzo.common.errors import InputError
 from mezzo.common.machine import Machine, find_gpus
 from mezzo.common.packages import find_version
-from mezzo.formats.dtypes import LEVEL_DTYPES, LOW_DTYPES, QUANTIZED, DType
+from mezzo.formats.dtypes import LEVEL_DTYPES, LOW_DTYPES, DType
+from mezzo.formats.format_words import FORMAT_DTYPES
 from mezzo.plugins.discovery import built_in_targets, runnable_targets
 from mezzo.plugins.discovery import target as find_target
 from mezzo.tables.runtime import NVIDIA_GPU, Runtime
@@ -103,7 +104,7 @@ def list_formats(machine: Machine, gpus: Sequence[str]) -> list[FormatHere]:
     """What each target that is a runtime of ONNX models gains on this machine, by format; what
     gains comes first.
     """
-    words = {dtype: word for word, dtype in LEVEL_DTYPES.items()}
+    words = {dtype: word for word, dtype in FORMAT_DTYPES.items()}
     rows = [
         FormatHere(target.name, words[gain.dtype], *_expect(gain, runtime, machine, gpus))
         for target, runtime in _runtimes()
@@ -164,6 +165,6 @@ def _gaining_formats(target: Target, machine: Machine) -> list[str]:
     """The formats that gain on a machine, and INT8 with the float where both do."""
     words = {dtype: word for word, dtype in LEVEL_DTYPES.items()}
     gaining = [gain.dtype for gain in target.gains if gain.is_faster_on(machine)]
-    floats = [words[dtype] for dtype in gaining if dtype not in QUANTIZED]
+    floats = [words[dtype] for dtype in gaining if dtype in LOW_DTYPES.values()]
     scaled = [words[dtype] for dtype in gaining if dtype is DType.QUANTIZED8]
     return [*floats, *scaled, *(f"{word},{floats[0]}" for word in scaled if floats)]

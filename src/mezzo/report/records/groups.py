@@ -61,9 +61,9 @@ def count_precisions(plan: Plan) -> Mapping[DType, int]:
 
 
 def runs_low(plan: Plan) -> bool:
-    """Whether some operator runs below the base precision."""
+    """Whether some operator runs below the base precision, or reads a weight in blocks."""
     counts = count_precisions(plan)
-    return any(counts[dtype] for dtype in plan.lows)
+    return bool(plan.in_blocks) or any(counts[dtype] for dtype in plan.lows)
 
 
 def spell_apart(plan: Plan) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mezzo.common.message_style import either, setting
 from mezzo.contracts.plans import Plan
 from mezzo.formats.dtypes import LOW_DTYPES
-from mezzo.formats.format_words import words_of
+from mezzo.formats.format_words import weight_word
 from mezzo.report.layout.names import clean
 from mezzo.report.layout.numbers import spell_count
 from mezzo.report.records.float_products import describe_float_products
@@ -210,7 +210,7 @@ def _format_words(comparison: "Comparison") -> dict[str, str]:
 def _wanted(plan: Plan) -> str:
     """The format and the target that a plan was made for."""
     settings = dict(plan.settings)
-    to = " and ".join(words_of(plan.lows))
+    to = " and ".join(plan.formats)
     target = f" for {clean(settings['target'])}" if settings.get("target") else ""
     return f", to {to or ' and '.join(map(str, plan.lows))}{target}"
 
@@ -222,11 +222,18 @@ def _count_nodes(plan: Plan) -> str:
     uncovered = [f"{count} in {dtype} as it came" for dtype, count in plan.apart]
     if not total:
         return spell_apart(plan)
+    weights = count_weights(plan)
     lows = [f"{counts[dtype]} of {spell_count(total, 'node')} in {dtype}" for dtype in plan.lows]
     rest = [
         f"{count} in {dtype}" for dtype, count in counts.items() if dtype not in plan.lows and count
     ]
-    return ", ".join([*lows, *rest, *uncovered])
+    return ", ".join([*weights, *lows, *rest, *uncovered])
+
+
+def count_weights(plan: Plan) -> list[str]:
+    """Counts of weights in blocks by format: "12 weights in int4"."""
+    counts = Counter(weight_word(storage.bits) for _, storage in plan.in_blocks)
+    return [f"{spell_count(count, 'weight')} in {word}" for word, count in sorted(counts.items())]
 
 
 def _wrong_on_runtime(measured: "Measured | None") -> str | None:

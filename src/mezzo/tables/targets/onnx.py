@@ -75,5 +75,13 @@ TARGET = Target(
     quantized=_FP8,
     in_blocks=_IN_BLOCKS,
     # In BF16 ONNX Runtime computes nothing on CPUs.
-    default_for=("bf16", "fp8-e5m2", "fp8-e5m2,fp16", "fp8-e5m2,bf16"),
+    default_for=(
+        "bf16",
+        "fp8-e5m2",
+        "fp8-e5m2,fp16",
+        "fp8-e5m2,bf16",
+        "int4,bf16",
+        "int8w,bf16",
+        "int4,int8w,bf16",
+    ),
 )
