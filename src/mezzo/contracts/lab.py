@@ -159,6 +159,23 @@ class Emulator(Protocol):
         """
 
 
+class WeightTrials(Protocol):
+    """A model ready to run with some of its weights exchanged. Elements are FP32, in the weight's
+    shape; weights are given by value id.
+    """
+
+    def weight(self, value: int) -> "npt.NDArray[np.float32]":
+        """The elements of a weight."""
+
+    def dequantized(self, value: int, storage: BlockStorage) -> "npt.NDArray[np.float32]":
+        """The elements of a weight after a round trip through blocks."""
+
+    def run(self, feeds: Feeds, exchanged: "Mapping[int, npt.NDArray[np.float32]]") -> Answers:
+        """The outputs with these elements in place of weights. Raises InputError: the feeds do not
+        fit.
+        """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
     """Statistics of one measured run: one record per value, and per iteration of its subgraph.
@@ -295,6 +312,12 @@ class Lab(Protocol):
         from blocks.
 
         Raises ContractError: no engine loads it, or it has no casts to a format.
+        """
+
+    def weight_trials(self, reading: Reading, values: Sequence[int]) -> WeightTrials:
+        """Prepare the model for runs with these constants, by value id, exchanged.
+
+        Raises ContractError: one is no constant of the main graph, or no engine loads the model.
         """
 
     def subject(self) -> Subject:

@@ -3,6 +3,7 @@ DequantizeLinear with `block_size` (opset 21) and MatMulNBits read it.
 """
 
 import enum
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -55,6 +56,10 @@ class BlockStorage:
         """Shape of the scales of a weight of this shape."""
         blocks = -(-shape[self.axis] // self.block)
         return (*shape[: self.axis], blocks, *shape[self.axis + 1 :])
+
+    def size_bytes(self, shape: Sequence[int]) -> int:
+        """Bytes of a weight of this shape, with its scales and zero points."""
+        return round(math.prod(shape) * self.bits_per_element(shape[self.axis]) / 8)
 
     def bits_per_element(self, length: int) -> float:
         """Bits of an element, with its share of scale and zero point. `length`: of the axis."""

@@ -20,7 +20,7 @@ from mezzo.aten.lab.subject import TorchSubject
 from mezzo.aten.program import Program
 from mezzo.aten.read.read import TorchReading, read_program
 from mezzo.aten.unpacking import program_of
-from mezzo.contracts.lab import Feeds, ObservedValue, Run, Running
+from mezzo.contracts.lab import Feeds, ObservedValue, Run, Running, WeightTrials
 from mezzo.contracts.plans import Accumulation
 from mezzo.contracts.quantized_level import NO_PORTS, QuantizedPorts
 from mezzo.contracts.reading import Reading as AnyReading
@@ -72,6 +72,10 @@ class TorchLab:
         self, reading: AnyReading, values: Sequence[int]
     ) -> Callable[[Feeds], Iterator[ObservedValue]]:
         return AtenObserver(_own(reading), values).show
+
+    def weight_trials(self, reading: AnyReading, values: Sequence[int]) -> WeightTrials:
+        refuse_blocks(reading.graph, values)
+        raise AssertionError("trials of weights are of some weight")
 
     def subject(self) -> TorchSubject:
         return TorchSubject(self._program, self._arithmetic or AsTyped())

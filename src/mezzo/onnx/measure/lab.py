@@ -23,6 +23,7 @@ from mezzo.onnx.measure.instruments import OnnxInstruments
 from mezzo.onnx.measure.observing import OnnxObserver
 from mezzo.onnx.measure.pairs import OnnxPair
 from mezzo.onnx.measure.subject import OnnxSubject
+from mezzo.onnx.measure.weight_trials import OnnxWeightTrials
 from mezzo.onnx.model import OnnxModel
 from mezzo.onnx.protos.graphs import inline_functions
 from mezzo.onnx.protos.lowcast import FORMATS
@@ -86,6 +87,11 @@ class OnnxLab:
     ) -> Callable[[Feeds], Iterator[ObservedValue]]:
         runnable = self._model.runnable(self._model.unchanged(reading))
         return OnnxObserver(runnable, own(reading).graph, values)
+
+    def weight_trials(self, reading: AnyReading, values: Sequence[int]) -> OnnxWeightTrials:
+        graph = own(reading).graph
+        runnable = self._model.runnable(self._model.unchanged(reading))
+        return OnnxWeightTrials(runnable, {value: graph.values[value].name for value in values})
 
     def subject(self) -> OnnxSubject:
         runnable = self._whole

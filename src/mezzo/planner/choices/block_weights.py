@@ -1,5 +1,6 @@
 """Weights that a target can read as low-bit integers in blocks, and how they are stored."""
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
@@ -24,6 +25,10 @@ class BlockWeight:
     name: str
     shape: tuple[int, ...]
     rows: tuple[BlockKernel, ...]
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
 
     @property
     def floats(self) -> frozenset[DType]:

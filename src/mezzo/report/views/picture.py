@@ -218,10 +218,7 @@ def _bytes_in_blocks(graph: Graph, edit: StoreInBlocks) -> int:
     """Bytes of a weight in blocks, with its scales and zero points."""
     shape = graph.shapes.get(edit.value)
     assert shape is not None, "a weight has a shape"
-    length = shape[edit.storage.axis]
-    assert length is not None, "its lengths are known"
-    elements = graph.values[edit.value].elements
-    return round(elements * edit.storage.bits_per_element(length) / 8)
+    return edit.storage.size_bytes([length or 0 for length in shape])
 
 
 def _products(problem: Problem) -> tuple[Mapping[int, int], int]:

@@ -1,0 +1,92 @@
+"""Runs of one model with some of its weights exchanged, in one session: they are its inputs."""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from mezzo.common.errors import ContractError
+from mezzo.formats.block_storage import BlockStorage
+from mezzo.onnx.files.block_payloads import BlockPart, block_payload_of
+from mezzo.onnx.files.marks import is_marked
+from mezzo.onnx.files.runnable_model import RunnableModel
+from mezzo.onnx.protos.graphs import replace_nodes
+from mezzo.onnx.protos.rounding import Array
+from mezzo.onnx.run.runtime import ALL_CORES
+from mezzo.onnx.run.session import Session
+
+
+class OnnxWeightTrials:
+    """A model whose chosen FP32 weights of the main graph are inputs of every run."""
+
+    def __init__(self, whole: RunnableModel, names: Mapping[int, str]) -> None:
+        """`names`: of the values of the weights, by id.
+
+        Raises ContractError: one is no constant of the main graph, or no runtime loads the model.
+        """
+        self._names = dict(names)
+        self._weights = whole.weights
+        model = deepcopy(whole.model)
+        self._tensors = _take_out(model.graph, {*names.values()})
+        missing = sorted({*names.values()} - self._tensors.keys())
+        if missing:
+            raise ContractError(f"weight {missing[0]!r} is no constant of the main graph")
+        declared = [*model.graph.input]
+        for name, tensor in self._tensors.items():
+            port = onnx.helper.make_tensor_value_info(name, tensor.data_type, tensor.dims)
+            model.graph.input.append(port)
+            declared.append(port)
+        self._session = Session(model, declared, None, ALL_CORES, whole.weights)
+        self._given = {name: self._read(name) for name in self._tensors}
+
+    def weight(self, value: int) -> "npt.NDArray[np.float32]":
+        """A weight's elements, in its shape."""
+        return self._given[self._names[value]]
+
+    def dequantized(self, value: int, storage: BlockStorage) -> "npt.NDArray[np.float32]":
+        """A weight's elements after a round trip through blocks."""
+        weight = self.weight(value)
+        payload = block_payload_of(storage, weight.shape, BlockPart.FLOATS, self._names[value])
+        flat: Array = payload.convert(weight.reshape(-1))
+        return flat.reshape(weight.shape)
+
+    def run(self, feeds: Mapping[str, Any], exchanged: Mapping[int, Array]) -> dict[str, Any]:
+        """The outputs by name, with these elements in place of weights.
+
+        Raises InputError: the feeds do not fit.
+        """
+        by_name = {self._names[value]: numbers for value, numbers in exchanged.items()}
+        return self._session.run({**feeds, **self._given, **by_name})
+
+    def _read(self, name: str) -> Array:
+        tensor = self._tensors[name]
+        if self._weights is not None and is_marked(tensor):
+            return self._weights.array(tensor)
+        return onnx.numpy_helper.to_array(tensor)
+
+
+def _take_out(graph: onnx.GraphProto, names: set[str]) -> dict[str, onnx.TensorProto]:
+    """Remove these initializers and Constants from a graph, and return them by name."""
+    taken = {tensor.name: deepcopy(tensor) for tensor in graph.initializer if tensor.name in names}
+    kept: Sequence[onnx.TensorProto] = [t for t in graph.initializer if t.name not in taken]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
+    ports = [port for port in graph.input if port.name not in taken]
+    del graph.input[:]
+    graph.input.extend(ports)
+    constants = [
+        node
+        for node in graph.node
+        if node.op_type == "Constant"
+        and node.output[0] in names
+        and node.attribute[0].HasField("t")
+    ]
+    for node in constants:
+        taken[node.output[0]] = deepcopy(node.attribute[0].t)
+    if constants:
+        removed = {id(node) for node in constants}
+        replace_nodes(graph, [node for node in graph.node if id(node) not in removed])
+    return taken

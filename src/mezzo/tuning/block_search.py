@@ -1,0 +1,192 @@
+"""Search for the storage of weights in low-bit blocks: the fewest bytes within an error budget, or
+the least error within a budget of bytes.
+
+Squared output errors of single weights add up, so the choice is a multiple-choice knapsack, solved
+exactly (knapsack.py). The joint plan is then run, and the budget corrected by what was measured,
+until no cheaper plan should hold.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from mezzo.conversion.judged_model import judge_model
+from mezzo.evaluate.data_session import DataSession, can_cut
+from mezzo.formats.block_storage import BlockStorage
+from mezzo.numerics.data.splits import cut
+from mezzo.planner.choices.block_weights import USUAL_ROUNDING, BlockWeight, block_weights
+from mezzo.planner.options import Options
+from mezzo.planner.planner import nodes_in_floats
+from mezzo.tuning.block_sensitivity import (
+    BlockCandidates,
+    BlockProber,
+    StoredWeight,
+    measure_weights,
+)
+from mezzo.tuning.knapsack import Option, Selection, least_cost, least_error
+
+if TYPE_CHECKING:
+    from mezzo.contracts.frontend import Model
+    from mezzo.ir.graph import Graph
+    from mezzo.numerics.data.datasets import Batch
+
+# Samples that probes run on, and passes over all data of the search.
+_PROBED_SAMPLES = 8
+_MOST_EVALUATIONS = 8
+# Sizes of blocks that are tried where a kernel has them. Larger blocks save scales alone.
+_BLOCKS = (32, 64, 128)
+# A plan is settled if the next one would save less than this share of the bytes.
+_WORTHWHILE = 0.005
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoragePlan:
+    """One storage for each weight, by name; those in floats are left out. `predicted`, `error`: the
+    relative error of the outputs, predicted and measured on the data of the search, None if it was
+    not run.
+    """
+
+    in_blocks: Mapping[str, BlockStorage]
+    size_bytes: int
+    predicted: float
+    error: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageSearch:
+    """The result of a search. `chosen`: None if no plan but floats holds the budget. `tried`: plans
+    that were run, in order; `runs`: of single weights.
+    """
+
+    weights: tuple[StoredWeight, ...]
+    chosen: StoragePlan
+    tried: tuple[StoragePlan, ...]
+    runs: int
+    stopped_by: str
+
+
+class BlockSearch:
+    """Searches the storages of one model's weights."""
+
+    def __init__(
+        self, model: "Model", options: Options, session: DataSession, shares: Mapping[str, float]
+    ) -> None:
+        """`shares`: weights of outputs' errors, as in a goal."""
+        self._model, self._session = model, session
+        in_floats = replace(options, planning=replace(options.planning, in_blocks={}))
+        reading, judged = judge_model(model, in_floats)
+        candidates = _candidates(judged.problem.graph, options)
+        self.prober = BlockProber(model, reading.version, candidates, shares)
+        self.weights: tuple[StoredWeight, ...] = ()
+        self._candidates, self.tried = candidates, list[StoragePlan]()
+
+    def probe(self) -> None:
+        """Measure the sensitivity of every weight."""
+        total, progress = len(self._candidates), self._model.progress
+
+        def report(done: int) -> None:
+            if progress is not None:
+                progress("sensitivity", done, total)
+
+        batches = _few(self._model, self._session)
+        self.weights = measure_weights(
+            self.prober, self._candidates, batches, self._session.has_time, report
+        )
+
+    def within_bytes(self, max_bytes: int) -> StoragePlan | None:
+        """The plan of least error whose weights take at most `max_bytes`; None if none does."""
+        selection = least_error(self._items(), max_bytes)
+        return None if selection is None else self._measured(selection)
+
+    def within_error(self, max_error: float) -> tuple[StoragePlan, str]:
+        """The plan of fewest bytes whose measured error is at most `max_error`, and why the search
+        ended. Weights in floats always hold it.
+        """
+        floats = self._plan(least_cost(self._items(), 0.0), 0.0)
+        best, factor, bad_budget = floats, 1.0, math.inf
+        for _ in range(_MOST_EVALUATIONS):
+            if not self._session.has_time():
+                return best, "the time limit"
+            budget = min(max_error**2 / factor, bad_budget)
+            selection = least_cost(self._items(), budget)
+            assert selection is not None, "floats have no error"
+            if self._size(selection) >= best.size_bytes * (1 - _WORTHWHILE):
+                return best, "no plan with fewer bytes holds the budget"
+            plan = self._measured(selection)
+            assert plan.error is not None, "it was run"
+            if plan.error <= max_error:
+                best = plan
+            else:
+                bad_budget = min(bad_budget, plan.predicted**2) * 0.98
+            if 0.0 < plan.predicted and 0.0 < plan.error < math.inf:
+                factor = (plan.error / plan.predicted) ** 2
+        return best, f"the limit of {_MOST_EVALUATIONS} evaluations"
+
+    def _items(self) -> list[list[Option]]:
+        return [
+            [Option(option.size_bytes, option.square) for option in weight.options]
+            for weight in self.weights
+        ]
+
+    def _size(self, selection: Selection) -> int:
+        return selection.cost
+
+    def _plan(self, selection: Selection | None, error: float | None) -> StoragePlan:
+        assert selection is not None, "floats have no error"
+        chosen = [
+            (weight.name, weight.options[index].storage)
+            for weight, index in zip(self.weights, selection.options, strict=True)
+        ]
+        return StoragePlan(
+            in_blocks={name: storage for name, storage in chosen if storage is not None},
+            size_bytes=selection.cost,
+            predicted=math.sqrt(selection.error),
+            error=error,
+        )
+
+    def _measured(self, selection: Selection) -> StoragePlan:
+        """Run a plan on all data of the search."""
+        plan = self._plan(selection, None)
+        exchanged = {
+            weight.value: self.prober.dequantized(weight.value, plan.in_blocks[weight.name])
+            for weight in self.weights
+            if weight.name in plan.in_blocks
+        }
+        if self._model.progress is not None:
+            self._model.progress("evaluation", len(self.tried) + 1, _MOST_EVALUATIONS)
+        plan = replace(plan, error=self.prober.error(self._session.data, exchanged))
+        self.tried.append(plan)
+        return plan
+
+
+def _candidates(graph: "Graph", options: Options) -> list[BlockCandidates]:
+    """The weights that may be stored in blocks, with every storage that is tried."""
+    planning = options.planning
+    excluded = nodes_in_floats(graph, planning)
+    storages: dict[int, list[BlockStorage]] = {}
+    weights: dict[int, BlockWeight] = {}
+    for bits in sorted(planning.weight_bits):
+        for weight in block_weights(graph, planning.target, bits, excluded):
+            weights.setdefault(weight.value, weight)
+            sizes = [size for size in weight.blocks if size in _BLOCKS] or weight.blocks[:1]
+            storages.setdefault(weight.value, []).extend(
+                weight.storage(size, is_symmetric=False, rounding=USUAL_ROUNDING) for size in sizes
+            )
+    return [
+        BlockCandidates(weight=weights[value], storages=tuple(storages[value])) for value in weights
+    ]
+
+
+def _few(model: "Model", session: DataSession) -> "list[Batch]":
+    """The first samples of the data, whole batches where they cannot be cut."""
+    batches: list[Batch] = []
+    left = _PROBED_SAMPLES
+    for batch in islice(session.data, _PROBED_SAMPLES):
+        if left <= 0:
+            break
+        kept = cut(batch, 0, left) if batch.samples > left and can_cut(model, batch) else batch
+        batches.append(kept)
+        left -= kept.samples
+    return batches
