@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from mezzo.contracts.corrections import Correction
-from mezzo.formats.block_storage import BlockStorage
+from mezzo.formats.block_storage import BlockForm, BlockStorage
 from mezzo.formats.dtypes import DType
 from mezzo.formats.quantization import Quantization
 from mezzo.io.planfile import load_plan, save_plan
@@ -96,6 +96,10 @@ def test_parameters_of_integers_are_differences(run, plans):
     ]  # fmt: skip
     assert found.parameters[0].second == "i8, scale 0.5, zero point 0"
     assert found.parameters[-1].second == "4 bits, blocks of 32 along axis 0, asymmetric, f32 scales, nearest"
+    fused = replace(second, in_blocks=(("weight v", replace(blocks, form=BlockForm.FUSED, accuracy_level=4)),))
+    assert [row.second for row in compare_plans(second, fused).parameters] == [
+        "4 bits, blocks of 32 along axis 0, asymmetric, f32 scales, nearest, fused, accuracy level 4"
+    ]
     other = replace(second, quantized=(("x", scale), ("w", replace(by_channel, scales=(0.5, 0.125)))))
     assert [row.name for row in compare_plans(second, other).parameters] == ["w"]
     save_plan(second, "c.json")

@@ -10,6 +10,7 @@ import pytest
 
 import mezzo
 from mezzo.formats.dtypes import DType
+from mezzo.io.planfile import to_json
 from mezzo.report.views.plandiff import compare_plans
 
 _WANTED = "wanted f32 and some of bf16, f16, fp8, fp8-e5m2, int8 beside it"
@@ -411,6 +412,43 @@ def test_levels_that_no_plan_has_are_refused(levels: object, base: str, words: s
     document = json.loads(place.read_text())
     place.write_text(json.dumps(document | {"levels": levels, "base": base}))
     assert f"lacks or misstates a field: {words}" in _load_error(place)
+
+
+_STORAGE = {"bits": 4, "block": 32, "axis": 0, "symmetric": False, "scale_dtype": "f16", "rounding": "nearest"}
+
+
+def _with_storage(tmp_path: Path, **changes: object) -> Path:
+    place = save(mezzo.plan(parse(_TEXT)), tmp_path)
+    document = json.loads(place.read_text())
+    place.write_text(json.dumps(document | {"in_blocks": {"weight w": {**_STORAGE, **changes}}}))
+    return place
+
+
+def test_form_of_blocks_is_spelled_where_it_is_not_the_default(tmp_path: Path) -> None:
+    for changes in ({}, {"form": "fused"}, {"form": "fused", "accuracy_level": 4}):
+        loaded = mezzo.load_plan(_with_storage(tmp_path, **changes))
+        assert json.loads(to_json(loaded))["in_blocks"]["weight w"] == {**_STORAGE, **changes}
+        storage = dict(loaded.in_blocks)["weight w"]
+        assert storage.form.value == changes.get("form", "dequantize")
+        assert storage.accuracy_level == changes.get("accuracy_level", 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"form": "fast"}, "form is 'fast', wanted dequantize or fused"),
+        ({"form": ["fused"]}, "form is ['fused'], wanted dequantize or fused"),
+        ({"form": None}, "form is None, wanted dequantize or fused"),
+        ({"form": "fused", "accuracy_level": 5}, "accuracy_level is 5, wanted a number from 0 to 4"),
+        ({"form": "fused", "accuracy_level": True}, "accuracy_level is True, wanted a number from 0 to 4"),
+        ({"accuracy_level": 4}, "accuracy_level is 4, wanted a number from 0 to 0"),
+        ({"bits": 5}, "bits are 5 and scales f16, wanted 4 or 8, and f32, f16, bf16"),
+        ({"level": 1}, "wanted axis, bits, block, rounding, scale_dtype, symmetric, and perhaps accuracy_level, form"),
+    ],
+)  # fmt: skip
+def test_storage_that_no_plan_has_is_refused(changes: dict[str, object], words: str, tmp_path: Path) -> None:
+    message = _load_error(_with_storage(tmp_path, **changes))
+    assert "lacks or misstates a field: in_blocks 'weight w': " in message and words in message, message
 
 
 def test_plan_of_three_levels_is_read_and_not_replayed(tmp_path: Path) -> None:

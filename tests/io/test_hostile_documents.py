@@ -114,10 +114,11 @@ def _bounded(read: Callable[[], object], seen: str) -> None:
     assert time.process_time() - started < _LONGEST_S, seen
 
 
-def _in_blocks(plan: bytes, path: Path) -> bytes:
+def _in_blocks(plan: bytes, path: Path, *, is_fused: bool) -> bytes:
     """The plan with each matrix of the model in blocks."""
     document = json.loads(plan)
     storage = {"bits": 8, "block": 16, "axis": 0, "symmetric": True, "scale_dtype": "f16", "rounding": "nearest"}
+    storage |= {"form": "fused", "accuracy_level": 4} if is_fused else {}
     document["in_blocks"] = {f"weight {t.name}": storage for t in onnx.load(path).graph.initializer if len(t.dims) > 1}
     assert document["in_blocks"], "a model with weights"
     return json.dumps(document, indent=1).encode()
@@ -134,7 +135,10 @@ def _readers(world: Path) -> Mapping[str, tuple[bytes, str, Callable[[Path], obj
 
     return {
         "plan": ((world / "fp16.json").read_bytes(), "plan.json", replay),
-        "plan with blocks": (_in_blocks((world / "fp16.json").read_bytes(), model), "plan.json", replay),
+        "plan with blocks": (
+            _in_blocks((world / "fp16.json").read_bytes(), model, is_fused=False), "plan.json", replay),
+        "plan with fused blocks": (
+            _in_blocks((world / "fp16.json").read_bytes(), model, is_fused=True), "plan.json", replay),
         "plan of INT8": ((world / "int8.json").read_bytes(), "plan.json", replay),
         "search": ((world / "tune.res").read_bytes(), "tune.res", lambda path: mezzo.tune(
             model, data=data, max_error=3e-4, resume=path)),
@@ -151,7 +155,10 @@ def _read_told(data: bytes) -> object:
         raise InputError(str(error)) from error
 
 
-@pytest.mark.parametrize("kind", ["plan", "plan of INT8", "search", "profile", "layers", "provenance"])
+@pytest.mark.parametrize(
+    "kind",
+    ["plan", "plan with blocks", "plan with fused blocks", "plan of INT8", "search", "profile", "layers", "provenance"],
+)
 def test_mutated_document_is_read_or_refused_in_one_line(world: Path, tmp_path: Path, kind: str) -> None:
     whole, name, read = _readers(world)[kind]
     for seed in range(_TRIALS):

@@ -14,9 +14,16 @@ _INTEGERS = {4: (DType.INT4, DType.UINT4), 8: (DType.INT8, DType.UINT8)}
 BITS = tuple(_INTEGERS)
 SCALE_DTYPES = (HIGH, *LOW_DTYPES.values())
 MOST_ELEMENTS = 1 << 20  # of a block: more share no scale usefully
+# Of MatMulNBits in com.microsoft: the type in which it computes with activations. 0: the runtime
+# decides, 1: FP32, 2: FP16, 3: BF16, 4: INT8.
+ACCURACY_LEVELS = range(5)
 
 
 class BlockForm(enum.Enum):
+    """How readers get the elements. DEQUANTIZE: from a DequantizeLinear. FUSED: the readers are
+    operators of com.microsoft that read the integers: MatMulNBits, GatherBlockQuantized.
+    """
+
     DEQUANTIZE = "dequantize"
     FUSED = "fused"
 
@@ -28,7 +35,8 @@ class BlockStorage:
     `block` consecutive elements along `axis`, counted from the front, share a scale of
     `scale_dtype` and, if not `is_symmetric`, a zero point; the last block of an axis may be
     shorter. An element is (integer - zero point) * scale. `rounding` names the plug-in that
-    computes scales and integers from the weight (`contracts.rounding`).
+    computes scales and integers from the weight (`contracts.rounding`). `accuracy_level`: of
+    MatMulNBits, so it is 0 in other forms than FUSED.
     """
 
     bits: int
@@ -45,6 +53,8 @@ class BlockStorage:
         assert 0 < self.block <= MOST_ELEMENTS, "a block has elements"
         assert self.axis >= 0, "axes count from the front"
         assert self.scale_dtype in SCALE_DTYPES, "scales are floats"
+        assert self.accuracy_level in ACCURACY_LEVELS, "levels that MatMulNBits knows"
+        assert self.form is BlockForm.FUSED or not self.accuracy_level, "no operator has a level"
 
     @property
     def dtype(self) -> DType:

@@ -12,7 +12,14 @@ from mezzo.common.file_kinds import detect_kind
 from mezzo.common.message_style import either
 from mezzo.common.safe_paths import read_file, write_file
 from mezzo.contracts.plans import Plan, PlannedNode
-from mezzo.formats.block_storage import BITS, MOST_ELEMENTS, SCALE_DTYPES, BlockStorage
+from mezzo.formats.block_storage import (
+    ACCURACY_LEVELS,
+    BITS,
+    MOST_ELEMENTS,
+    SCALE_DTYPES,
+    BlockForm,
+    BlockStorage,
+)
 from mezzo.formats.dtypes import FORMATS, HIGH, QUANTIZED, STORES, DType, integer_span, size_bits
 from mezzo.formats.precision_line import Precision, PrecisionLine, uniform
 from mezzo.formats.quantization import Quantization
@@ -79,6 +86,11 @@ def _spell_parameters(how: Quantization) -> dict[str, object]:
 
 
 def _spell_storage(storage: BlockStorage) -> dict[str, object]:
+    form: dict[str, object] = {}
+    if storage.form is not BlockForm.DEQUANTIZE:
+        form["form"] = storage.form.value
+    if storage.accuracy_level:
+        form["accuracy_level"] = storage.accuracy_level
     return {
         "bits": storage.bits,
         "block": storage.block,
@@ -86,6 +98,7 @@ def _spell_storage(storage: BlockStorage) -> dict[str, object]:
         "symmetric": storage.is_symmetric,
         "scale_dtype": str(storage.scale_dtype),
         "rounding": storage.rounding,
+        **form,
     }
 
 
@@ -224,8 +237,12 @@ def _read_storage(name: str, entry: object) -> BlockStorage:
     """Storage of a weight in blocks from JSON data. Raises ValueError: malformed."""
     where = f"in_blocks {name!r}"
     keys = {"bits", "block", "axis", "symmetric", "scale_dtype", "rounding"}
-    if not isinstance(entry, dict) or entry.keys() != keys:
-        raise ValueError(f"{where}: found {entry!r}, wanted {', '.join(sorted(keys))}")
+    may_have = {"form", "accuracy_level"}
+    if not isinstance(entry, dict) or entry.keys() - may_have != keys:
+        raise ValueError(
+            f"{where}: found {entry!r}, wanted {', '.join(sorted(keys))}, and perhaps"
+            f" {', '.join(sorted(may_have))}"
+        )
     bits = _whole(f"{where}: bits", entry["bits"], min(BITS), max(BITS))
     scale_dtype = DType(entry["scale_dtype"])
     if bits not in BITS or scale_dtype not in SCALE_DTYPES:
@@ -235,6 +252,12 @@ def _read_storage(name: str, entry: object) -> BlockStorage:
         )
     if not isinstance(entry["symmetric"], bool) or not isinstance(entry["rounding"], str):
         raise ValueError(f"{where}: symmetric is true or false, and rounding is a name")
+    form = entry.get("form", BlockForm.DEQUANTIZE.value)
+    if form not in [known.value for known in BlockForm]:
+        choices = " or ".join(known.value for known in BlockForm)
+        raise ValueError(f"{where}: form is {form!r}, wanted {choices}")
+    most = ACCURACY_LEVELS[-1] if BlockForm(form) is BlockForm.FUSED else 0
+    level = _whole(f"{where}: accuracy_level", entry.get("accuracy_level", 0), 0, most)
     return BlockStorage(
         bits=bits,
         block=_whole(f"{where}: block", entry["block"], 1, MOST_ELEMENTS),
@@ -242,6 +265,8 @@ def _read_storage(name: str, entry: object) -> BlockStorage:
         is_symmetric=entry["symmetric"],
         scale_dtype=scale_dtype,
         rounding=entry["rounding"],
+        form=BlockForm(form),
+        accuracy_level=level,
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from mezzo.common.errors import ContractError
 from mezzo.contracts.rounding import RoundedBlocks
-from mezzo.formats.block_storage import BlockStorage
+from mezzo.formats.block_storage import BlockForm, BlockStorage
 from mezzo.formats.dtypes import DType, size_bits, storage_span
 from mezzo.onnx.protos.rounding import STORAGE, Array, round_to
 from mezzo.plugins.discovery import rounding
@@ -107,6 +107,8 @@ class BlockPayload:
                 storage.is_symmetric,
                 storage.scale_dtype.value,
                 storage.rounding,
+                storage.form.value,
+                storage.accuracy_level,
                 self.shape,
                 self.part.value,
             ]
@@ -129,7 +131,7 @@ def block_payload_of(
 
 def read_block_payload(text: str) -> BlockPayload:
     """Parse the output of `to_text`."""
-    bits, block, axis, is_symmetric, scale_dtype, name, shape, part = json.loads(text)
+    bits, block, axis, is_symmetric, scale_dtype, name, form, level, shape, part = json.loads(text)
     storage = BlockStorage(
         bits=bits,
         block=block,
@@ -137,6 +139,8 @@ def read_block_payload(text: str) -> BlockPayload:
         is_symmetric=is_symmetric,
         scale_dtype=DType(scale_dtype),
         rounding=name,
+        form=BlockForm(form),
+        accuracy_level=level,
     )
     return BlockPayload(storage, tuple(shape), BlockPart(part))
 

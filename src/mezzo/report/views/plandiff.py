@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from mezzo.contracts.plans import Plan, PlannedNode
+from mezzo.formats.block_storage import BlockForm
 from mezzo.formats.dtypes import DType
 from mezzo.report.layout.numbers import spell_count
 
@@ -130,10 +131,12 @@ def _spell_parameters(plan: Plan) -> Iterator[tuple[str, str]]:
         yield f"{correction.value} before quantization", f"changed, {_digest(correction)}"
     for name, storage in plan.in_blocks:
         signs = "symmetric" if storage.is_symmetric else "asymmetric"
+        form = "" if storage.form is BlockForm.DEQUANTIZE else f", {storage.form.value}"
+        form += f", accuracy level {storage.accuracy_level}" if storage.accuracy_level else ""
         yield (
             name,
             f"{storage.bits} bits, blocks of {storage.block} along axis {storage.axis}, {signs},"
-            f" {storage.scale_dtype} scales, {storage.rounding}",
+            f" {storage.scale_dtype} scales, {storage.rounding}{form}",
         )
 
 
