@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from mezzo.common.errors import InputError
+from mezzo.common.message_style import option, setting
+from mezzo.common.name_matching import join_with_or
 from mezzo.common.safe_paths import check_destination
+from mezzo.common.sizes import read_size
 from mezzo.contracts.corrections import LEAVE
 from mezzo.contracts.frontend import Progress
 from mezzo.contracts.options.keyword_types import ConvertOptions
@@ -19,16 +22,18 @@ from mezzo.conversion.results import Converted, aimed, finish, open_source
 from mezzo.evaluate.answers import read_accumulation
 from mezzo.evaluate.data_session import DataSession, begin, naming_data, open_session, resume_files
 from mezzo.evaluate.range_measurement import measure_ranges
+from mezzo.formats.format_words import WEIGHT_BITS
 from mezzo.planner.options import Options, read_options
 from mezzo.quantize.calibration import with_parameters
 from mezzo.quantize.corrections import correct_parameters
 from mezzo.tuning.costs import table_costs
 from mezzo.tuning.final_plan import FinalPlan
-from mezzo.tuning.goals import ScoreCache, read_goal
+from mezzo.tuning.goals import Goal, ScoreCache, read_goal
 from mezzo.tuning.measured_costs import Measurement, check_measurable
 from mezzo.tuning.measured_costs import measure as measure_target
 from mezzo.tuning.repair.overflow_protection import convert_on_data
 from mezzo.tuning.repair.range_findings import with_protection
+from mezzo.tuning.storage_plan import StorageTuner
 from mezzo.tuning.tuner import Tuner
 
 if TYPE_CHECKING:
@@ -54,6 +59,7 @@ def tune(
     max_error: float | None = None,
     metric: "str | Metric | None" = None,
     max_drop: str | float | None = None,
+    max_bytes: int | str | None = None,
     held_out: "Data | None" = None,
     labels: Sequence[str] = (),
     batch_size: int | None = None,
@@ -81,6 +87,8 @@ def tune(
         max_error: the budget.
         metric, max_drop: instead of it, a metric ("module:function" or a callable; larger is
             better) and its largest decrease: 0.005, or "0.5%" of the reference's.
+        max_bytes: for weights in blocks (`to="int4"`), in place of an error budget: the size that
+            the model may take, in bytes or as "80MB"; the plan of least error is chosen.
         measure: use times measured on the target instead of its table, and at the end time the
             result with the model in FP32 and the result of `mezzo.convert` alone; a result no
             faster than FP32 is FP32.
@@ -107,8 +115,11 @@ def tune(
     if options.get("policy") is None:
         request = replace(request, policy=SEARCH_DEFAULTS["policy"])
     chosen = read_options(request)
+    most_bytes = _read_bytes(max_bytes, chosen)
     goal = replace(
-        read_goal(max_error, metric, max_drop, margin=_MARGIN),
+        read_goal(max_error, metric, max_drop, margin=_MARGIN)
+        if most_bytes is None or max_error is not None or metric is not None
+        else Goal(max_error=None, margin=1.0, max_bytes=most_bytes),
         accumulation=read_accumulation(accumulate, tile, "emulated"),
     )
     model = open_source(src, request.trust_external_paths, progress)
@@ -127,6 +138,14 @@ def tune(
     _check_strategy(chosen)
     chosen = chosen.with_settings(**goal.settings())
     model, chosen = fuse(model, chosen)
+    whole_goal: Goal | None = None
+    if chosen.planning.weight_bits:
+        stored = StorageTuner(model=model, options=chosen, session=session, goal=goal)
+        if not chosen.planning.line.others:
+            decided, result, measured = stored.verified()
+            return finish(model, decided, result, dst, overwrite=overwrite, measured=measured)
+        whole_goal = goal
+        chosen, goal = stored.beside_floats()
     graph = model.read(chosen.planning.low).graph
     scores = ScoreCache.of(session, graph, dict(chosen.settings))
     model, chosen = _calibrated(model, chosen, session)
@@ -149,10 +168,33 @@ def tune(
         return convert_on_data(source, path, alone, whole)
 
     final = FinalPlan(
-        tuner=tuner, ranges=ranges, measurement=measurement, convert_alone=convert_alone
+        tuner=tuner,
+        ranges=ranges,
+        measurement=measurement,
+        convert_alone=convert_alone,
+        goal=whole_goal,
     )
     decided, result, measured = final.verified()
     return finish(model, decided, result, dst, overwrite=overwrite, measured=measured)
+
+
+def _read_bytes(max_bytes: int | str | None, options: Options) -> int | None:
+    """The budget of bytes. Raises InputError: it is no size, or no weights are stored in blocks."""
+    if max_bytes is None:
+        return None
+    read = read_size(str(max_bytes))
+    if read is None:
+        raise InputError(
+            f"{option('max_bytes')} is {max_bytes!r}; give a size such as 80MB, or a number of"
+            " bytes"
+        )
+    if not options.planning.weight_bits:
+        raise InputError(
+            f"{option('max_bytes')} chooses how weights are stored, and {option('to')} is"
+            f" {dict(options.settings)['to']!r}; add a format of weights:"
+            f" {join_with_or(setting('to', word) for word in WEIGHT_BITS)}"
+        )
+    return read
 
 
 def _check_strategy(options: Options) -> None:

@@ -17,6 +17,7 @@ MOST_ELEMENTS = 1 << 20  # of a block: more share no scale usefully
 # Of MatMulNBits in com.microsoft: the type in which it computes with activations. 0: the runtime
 # decides, 1: FP32, 2: FP16, 3: BF16, 4: INT8.
 ACCURACY_LEVELS = range(5)
+ROUNDS_ACTIVATIONS = 4
 
 
 class BlockForm(enum.Enum):

@@ -38,7 +38,7 @@ from mezzo.tables.target import Target
 
 # The settings recorded in a model's metadata, with their defaults, which are left out.
 _DEFAULTS: Mapping[str, str | None] = {
-    **usual_settings(), "data": "", "max_error": "", "metric": "", "max_drop": "", "margin": "",
+    **usual_settings(), "data": "", "max_error": "", "max_bytes": "", "metric": "", "max_drop": "", "margin": "",
     "accumulate": "", "tile": "",
 }  # fmt: skip
 

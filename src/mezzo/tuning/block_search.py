@@ -7,15 +7,19 @@ until no cheaper plan should hold.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from mezzo.common.errors import InputError
+from mezzo.common.message_style import option
+from mezzo.common.sizes import format_size
 from mezzo.conversion.judged_model import judge_model
 from mezzo.evaluate.data_session import DataSession, can_cut
 from mezzo.formats.block_storage import BlockStorage
 from mezzo.numerics.data.splits import cut
+from mezzo.numerics.measures import DataSource
 from mezzo.planner.choices.block_weights import USUAL_ROUNDING, BlockWeight, block_weights
 from mezzo.planner.options import Options
 from mezzo.planner.planner import nodes_in_floats
@@ -37,6 +41,8 @@ _PROBED_SAMPLES = 8
 _MOST_EVALUATIONS = 8
 # Sizes of blocks that are tried where a kernel has them. Larger blocks save scales alone.
 _BLOCKS = (32, 64, 128)
+# Of a weight's further nodes and names in a file, at most.
+_NODE_BYTES = 512
 # A plan is settled if the next one would save less than this share of the bytes.
 _WORTHWHILE = 0.005
 
@@ -81,6 +87,7 @@ class BlockSearch:
         self.prober = BlockProber(model, reading.version, candidates, shares)
         self.weights: tuple[StoredWeight, ...] = ()
         self._candidates, self.tried = candidates, list[StoragePlan]()
+        self._batches = self._samples = 0
 
     def probe(self) -> None:
         """Measure the sensitivity of every weight."""
@@ -95,10 +102,25 @@ class BlockSearch:
             self.prober, self._candidates, batches, self._session.has_time, report
         )
 
-    def within_bytes(self, max_bytes: int) -> StoragePlan | None:
-        """The plan of least error whose weights take at most `max_bytes`; None if none does."""
-        selection = least_error(self._items(), max_bytes)
-        return None if selection is None else self._measured(selection)
+    def within_bytes(self, max_bytes: int) -> StoragePlan:
+        """The plan of least error with which the model takes at most `max_bytes`.
+
+        Raises InputError: none does.
+        """
+        in_floats = sum(weight.options[0].size_bytes for weight in self.weights)
+        rest = self._model.size_bytes - in_floats + _NODE_BYTES * len(self.weights)
+        selection = least_error(self._items(), max_bytes - rest)
+        if selection is None:
+            least = rest + sum(min(o.size_bytes for o in w.options) for w in self.weights)
+            raise InputError(
+                f"{option('max_bytes')} is {format_size(max_bytes)}, and {self._model.name} takes"
+                f" {format_size(least)} in the fewest bits of {option('to')}; allow that much"
+            )
+        return self._measured(selection)
+
+    def data_source(self) -> DataSource:
+        """A record of the data of the search."""
+        return self._session.data.source(self._batches, self._samples)
 
     def within_error(self, max_error: float) -> tuple[StoragePlan, str]:
         """The plan of fewest bytes whose measured error is at most `max_error`, and why the search
@@ -112,7 +134,7 @@ class BlockSearch:
             budget = min(max_error**2 / factor, bad_budget)
             selection = least_cost(self._items(), budget)
             assert selection is not None, "floats have no error"
-            if self._size(selection) >= best.size_bytes * (1 - _WORTHWHILE):
+            if selection.cost >= best.size_bytes * (1 - _WORTHWHILE):
                 return best, "no plan with fewer bytes holds the budget"
             plan = self._measured(selection)
             assert plan.error is not None, "it was run"
@@ -124,14 +146,17 @@ class BlockSearch:
                 factor = (plan.error / plan.predicted) ** 2
         return best, f"the limit of {_MOST_EVALUATIONS} evaluations"
 
+    def _counted(self) -> "Iterator[Batch]":
+        self._batches = self._samples = 0
+        for batch in self._session.data:
+            self._batches, self._samples = self._batches + 1, self._samples + batch.samples
+            yield batch
+
     def _items(self) -> list[list[Option]]:
         return [
             [Option(option.size_bytes, option.square) for option in weight.options]
             for weight in self.weights
         ]
-
-    def _size(self, selection: Selection) -> int:
-        return selection.cost
 
     def _plan(self, selection: Selection | None, error: float | None) -> StoragePlan:
         assert selection is not None, "floats have no error"
@@ -156,7 +181,14 @@ class BlockSearch:
         }
         if self._model.progress is not None:
             self._model.progress("evaluation", len(self.tried) + 1, _MOST_EVALUATIONS)
-        plan = replace(plan, error=self.prober.error(self._session.data, exchanged))
+        # Runs with exchanged weights round no activations: what these add is as predicted.
+        of_rounding = sum(
+            weight.options[index].of_rounding
+            for weight, index in zip(self.weights, selection.options, strict=True)
+        )
+        error = self.prober.error(self._counted(), exchanged)
+        error = math.hypot(error, math.sqrt(max(of_rounding, 0.0)))
+        plan = replace(plan, error=error)
         self.tried.append(plan)
         return plan
 

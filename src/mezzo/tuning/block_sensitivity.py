@@ -10,14 +10,14 @@ as errors of the elements alone rank weights worse than chance.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from mezzo.contracts.frontend import lab_of
 from mezzo.contracts.lab import Answers, WeightTrials
-from mezzo.formats.block_storage import BlockStorage
+from mezzo.formats.block_storage import ROUNDS_ACTIVATIONS, BlockStorage
 from mezzo.formats.dtypes import HIGH, size_bits
 from mezzo.ir.graph import Graph
 from mezzo.numerics.metrics.errors import ErrorSum
@@ -37,12 +37,23 @@ _ROWS = 256
 @dataclass(frozen=True, slots=True)
 class BlockOption:
     """One way to store a weight. `storage`: None for floats. `size_bytes`: with scales and zero
-    points; `square`: the squared relative output error that it causes, predicted or measured.
+    points. `square`: the squared relative output error that it is predicted to cause; `of_rounding`:
+    the part of it that comes from activations, which the kernel rounds.
     """
 
     storage: BlockStorage | None
     size_bytes: int
     square: float
+    of_rounding: float = 0.0
+
+
+class LocalSquares(NamedTuple):
+    """Squared error of a weight's products: of its storage alone, and with that of the activations
+    which the kernel rounds.
+    """
+
+    of_weight: float
+    of_both: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,23 +126,28 @@ class BlockProber:
             for value, parts in found.items()
         }
 
-    def local_square(
-        self, candidate: BlockCandidates, stored: Floats, sampled: Mapping[int, Floats]
-    ) -> float:
-        """Squared error of a weight's products relative to them, summed over its readers."""
-        weight = candidate.weight
-        given = self._trials.weight(weight.value)
-        off = stored - given
-        total = 0.0
-        for value, row in self._read[weight.value]:
-            if value is None:
-                total += _ratio(np.square(off).sum(dtype=np.float64), np.square(given).sum())
+    def local_squares(
+        self, candidate: BlockCandidates, storage: BlockStorage, sampled: Mapping[int, Floats]
+    ) -> LocalSquares:
+        """Squared errors of a weight's products relative to them, summed over its readers."""
+        value, stored = candidate.weight.value, self.dequantized(candidate.weight.value, storage)
+        given = self._trials.weight(value)
+        of_weight = of_both = 0.0
+        for read, row in self._read[value]:
+            if read is None:
+                share = _ratio(_squared(stored - given), _squared(given))
+                of_weight, of_both = of_weight + share, of_both + share
                 continue
-            rows = sampled[value]
+            rows = sampled[read]
             turned = row.axis % given.ndim == 1  # the sum is along the weight's second axis
-            wrong, whole = (rows @ (side.T if turned else side) for side in (off, given))
-            total += _ratio(np.square(wrong).sum(dtype=np.float64), np.square(whole).sum())
-        return total
+            right, found = (given.T, stored.T) if turned else (given, stored)
+            whole = rows @ right
+            wrong = rows @ (found - right)
+            of_weight += _ratio(_squared(wrong), _squared(whole))
+            if storage.accuracy_level == ROUNDS_ACTIVATIONS:
+                wrong = round_activations(rows, storage.block) @ found - whole
+            of_both += _ratio(_squared(wrong), _squared(whole))
+        return LocalSquares(of_weight, of_both)
 
     def dequantized(self, value: int, storage: BlockStorage) -> Floats:
         """A weight's elements as blocks hold them."""
@@ -174,10 +190,15 @@ def measure_weights(
         amplification = math.inf
         if may_go_on():
             report(number + 1)
-            amplification, squares = _probe(prober, candidate, sampled, batches)
+            amplification, local = _probe(prober, candidate, sampled, batches)
             options += [
-                BlockOption(storage, storage.size_bytes(candidate.weight.shape), square)
-                for storage, square in zip(candidate.storages, squares, strict=True)
+                BlockOption(
+                    storage,
+                    storage.size_bytes(candidate.weight.shape),
+                    amplification * squares.of_both,
+                    amplification * (squares.of_both - squares.of_weight),
+                )
+                for storage, squares in zip(candidate.storages, local, strict=True)
             ]
         result.append(
             StoredWeight(
@@ -195,21 +216,34 @@ def _probe(
     candidate: BlockCandidates,
     sampled: Mapping[int, Floats],
     batches: "Sequence[Batch]",
-) -> tuple[float, list[float]]:
-    """A weight's amplification, and the squared output error of each storage, in their order."""
-    local: list[float] = []
-    probe: Floats | None = None
-    for storage in candidate.storages:
-        stored = prober.dequantized(candidate.weight.value, storage)
-        local.append(prober.local_square(candidate, stored, sampled))
-        if local[-1] == max(local):
-            probe = stored
-    assert probe is not None, "a weight has ways to be stored"
-    if max(local) == 0.0:
+) -> tuple[float, list[LocalSquares]]:
+    """A weight's amplification, and the local errors of its storages, in their order."""
+    local = [prober.local_squares(candidate, storage, sampled) for storage in candidate.storages]
+    worst = max(range(len(local)), key=lambda at: local[at].of_weight)
+    if local[worst].of_weight == 0.0:
         return 0.0, local
-    error = prober.error(batches, {candidate.weight.value: probe}, keeps=True)
-    amplification = error**2 / max(local)
-    return amplification, [amplification * square for square in local]
+    value = candidate.weight.value
+    probe = prober.dequantized(value, candidate.storages[worst])
+    error = prober.error(batches, {value: probe}, keeps=True)
+    return error**2 / local[worst].of_weight, local
+
+
+def round_activations(rows: Floats, block: int) -> Floats:
+    """A product's input as MatMulNBits of accuracy level 4 rounds it: to INT8 by blocks of a row,
+    at a scale of their largest magnitude over 127.
+    """
+    count = -(-rows.shape[1] // block)
+    padded = np.zeros((len(rows), count * block), np.float32)
+    padded[:, : rows.shape[1]] = rows
+    blocks = padded.reshape(len(rows), count, block)
+    scales = np.abs(blocks).max(axis=2, keepdims=True) / np.float32(127)
+    scales[scales == 0.0] = 1.0
+    rounded: Floats = (np.rint(blocks / scales) * scales).reshape(len(rows), -1)
+    return rounded[:, : rows.shape[1]]
+
+
+def _squared(numbers: Floats) -> float:
+    return float(np.square(numbers, dtype=np.float64).sum())
 
 
 def _ratio(wrong: float, whole: float) -> float:

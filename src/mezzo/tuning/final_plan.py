@@ -16,7 +16,7 @@ from mezzo.numerics.measures import (
     SearchRecord,
 )
 from mezzo.tuning.frontier import FrontierCandidate, predict
-from mezzo.tuning.goals import RunScore
+from mezzo.tuning.goals import Goal, RunScore
 from mezzo.tuning.measured_costs import Measurement
 from mezzo.tuning.repair.attempts import check
 from mezzo.tuning.repair.runtime_check import PlannedResult, check_on_runtime, convert_planned
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mezzo.conversion.results import Converted
 
 # How often a plan that fails on held-out data is made safer.
-_TIGHTENINGS = 3
+TIGHTENINGS = 3
 _NOT_RUN = "the target does not run the result"
 
 
@@ -45,12 +45,14 @@ class _Verified(NamedTuple):
 class FinalPlan:
     """The plan that a tuner chooses. `measurement`: of costs on the target, if they were measured;
     `convert_alone` converts without a search, to a file if given a path. `checks` are counted.
+    `goal`: that of the result, where the tuner's is for a part of its error.
     """
 
     tuner: Tuner
     ranges: Ranges
     measurement: Measurement | None
     convert_alone: "Callable[[Path | None], Converted]"
+    goal: Goal | None = None
     checks: int = 0
 
     def verified(self) -> "tuple[Decided, Artifact, Measured]":
@@ -59,11 +61,11 @@ class FinalPlan:
         """
         tuner, measurement = self.tuner, self.measurement
         slack = 1.0
-        for attempt in range(_TIGHTENINGS + 1):
+        for attempt in range(TIGHTENINGS + 1):
             choosing = tuner.choose(slack)
             verified = self._verify(convert_planned(tuner.model, choosing.options))
             excess = verified.excess
-            if excess <= 1.0 or not choosing.chosen.low_nodes or attempt == _TIGHTENINGS:
+            if excess <= 1.0 or not choosing.chosen.low_nodes or attempt == TIGHTENINGS:
                 break
             slack *= 1.1 * excess if math.isfinite(excess) else 4.0
         notes = [] if measurement is None else [*measurement.notes]
@@ -104,22 +106,13 @@ class FinalPlan:
         """Compare the converted model with the original, on held-out data if there is any."""
         self.checks += 1
         tuner = self.tuner
-        comparison = check(tuner.model, planned, tuner.session.judging, goal=tuner.goal)
-        return _Verified(planned, comparison, self._excess(comparison))
-
-    def _excess(self, comparison: Comparison) -> float:
-        """The error or drop relative to its bound, without the margin: it allows for other data."""
-        if any(output.fault for output in comparison.outputs):
-            return math.inf
-        goal, metric = self.tuner.goal, comparison.metric
-        if goal.max_error is not None:  # each output has its own budget
-            return max((_share(output) for output in comparison.outputs), default=0.0)
-        drop, reference = (None, None) if metric is None else (metric.drop, metric.reference)
-        return goal.excess(RunScore(_largest_error(comparison), drop, reference))
+        goal = self.goal or tuner.goal
+        comparison = check(tuner.model, planned, tuner.session.judging, goal=goal)
+        return _Verified(planned, comparison, excess_of(comparison, goal))
 
     def _account(self, choosing: Choosing, verified: _Verified, notes: Sequence[str]) -> Measured:
         tuner, comparison = self.tuner, verified.comparison
-        largest_error = _largest_error(comparison)
+        largest_error = largest_error(comparison)
         # Limits of the data, from the search and from the last check.
         unknown = tuple(dict.fromkeys((*tuner.telling.unknown, *comparison.verdict.unknown)))
         scored = [(point, choosing.scores.get(point.key)) for point in choosing.points]
@@ -158,7 +151,19 @@ class FinalPlan:
         )
 
 
-def _largest_error(comparison: Comparison) -> float:
+def excess_of(comparison: Comparison, goal: Goal) -> float:
+    """The error or drop relative to its bound, without the margin: it allows for other data."""
+    if any(output.fault for output in comparison.outputs):
+        return math.inf
+    metric = comparison.metric
+    if goal.max_error is not None:  # each output has its own budget
+        return max((_share(output) for output in comparison.outputs), default=0.0)
+    drop, reference = (None, None) if metric is None else (metric.drop, metric.reference)
+    return goal.excess(RunScore(largest_error(comparison), drop, reference))
+
+
+def largest_error(comparison: Comparison) -> float:
+    """The largest relative L2 error of an output."""
     return max((output.relative_l2.estimate for output in comparison.outputs), default=0.0)
 
 

@@ -30,7 +30,8 @@ _SCORES = StateFormat("state", "mezzo-tuning-state/1", key="format")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """The constraint of a search: `max_error` bounds the error, or `max_drop` the loss of `metric`.
+    """The constraint of a search: `max_error` bounds the error, `max_drop` the loss of `metric`, or
+    `max_bytes` the size of the result, whose error is then the least.
     On tuning data the bound is divided by `margin`, since other data may be worse. `accumulation`:
     emulated accumulation of the target. `shares`: weights of outputs' errors by name: 1 by default,
     less for an output with a larger budget of its own, 0 where the data shows nothing.
@@ -40,6 +41,7 @@ class Goal:
     margin: float
     metric: str | Metric | None = None
     max_drop: Drop | None = None
+    max_bytes: int | None = None
     accumulation: Accumulation | None = None
     shares: Mapping[str, float] = field(default_factory=dict)
 
@@ -47,6 +49,8 @@ class Goal:
         """The goal as settings of a plan."""
         if self.max_error is not None:
             settings = {"max_error": repr(self.max_error)}
+        elif self.max_bytes is not None:
+            settings = {"max_bytes": str(self.max_bytes)}
         else:
             assert self.max_drop is not None, "a goal bounds the error or the metric"
             is_named = isinstance(self.metric, str)

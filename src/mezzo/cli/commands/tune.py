@@ -39,6 +39,17 @@ _MaxError = Annotated[
         help="The budget: the largest relative L2 error of an output, such as 1e-3.",
     ),
 ]
+_MaxBytes = Annotated[
+    str | None,
+    typer.Option(
+        "--max-bytes",
+        metavar="SIZE",
+        rich_help_panel=_PANEL,
+        help="Instead, for weights in int4 or int8w: the size of the result, such as 80MB; the"
+        " plan of least error is chosen.",
+        show_default=False,
+    ),
+]
 _HeldOut = Annotated[
     list[Path] | None,
     typer.Option(
@@ -87,6 +98,7 @@ def tune(
     max_error: _MaxError = None,
     metric: data_options.Metric = None,
     max_drop: data_options.MaxDrop = None,
+    max_bytes: _MaxBytes = None,
     held_out: _HeldOut = None,
     options: shared.CommandOptions,
     preprocess: data_options.Preprocess = None,
@@ -128,7 +140,7 @@ def tune(
 
     search = partial(
         find, source, result, data=data_files, max_error=max_error, metric=metric,
-        max_drop=max_drop, held_out=held_out_files, labels=tuple(labels or ()), batch_size=batch,
+        max_drop=max_drop, max_bytes=max_bytes, held_out=held_out_files, labels=tuple(labels or ()), batch_size=batch,
         measure=measure,
         accumulate=accumulate, tile=tile, time_limit_s=read_duration(time_limit), resume=resume,
         overwrite=overwrite, **chosen,

@@ -1,0 +1,148 @@
+"""Plan of a search for the storage of weights in blocks, verified on the converted model."""
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from mezzo.evaluate.data_session import DataSession
+from mezzo.numerics.measures import (
+    Comparison,
+    FrontierPoint,
+    Measured,
+    SearchRecord,
+    Sensitivity,
+    UnitError,
+)
+from mezzo.planner.options import Options
+from mezzo.tuning.block_search import BlockSearch, StoragePlan
+from mezzo.tuning.final_plan import TIGHTENINGS, excess_of, largest_error
+from mezzo.tuning.frontier import predict
+from mezzo.tuning.goals import Goal
+from mezzo.tuning.repair.attempts import check
+from mezzo.tuning.repair.runtime_check import convert_planned
+
+if TYPE_CHECKING:
+    from mezzo.contracts.frontend import Model
+    from mezzo.contracts.reading import Artifact
+    from mezzo.conversion.decided import Decided
+
+# Share of a squared error budget that floats in low precision keep, where weights take the rest.
+_FOR_FLOATS = 0.1
+
+
+@dataclass(kw_only=True)
+class StorageTuner:
+    """A search of one model's weights within `goal.max_error` or `goal.max_bytes`."""
+
+    model: "Model"
+    options: Options
+    session: DataSession
+    goal: Goal
+    checks: int = 0
+    search: BlockSearch = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.search = BlockSearch(self.model, self.options, self.session, self.goal.shares)
+        self.search.probe()
+
+    def choose(self, slack: float = 1.0) -> tuple[StoragePlan, str]:
+        """The plan, and why the search ended. `slack` divides the budget of error.
+
+        Raises InputError: no plan is within the budget of bytes.
+        """
+        if self.goal.max_bytes is not None:
+            return self.search.within_bytes(self.goal.max_bytes), "the least error for these bytes"
+        assert self.goal.max_error is not None, "one of the two is a budget"
+        return self.search.within_error(self.goal.max_error / self.goal.margin / slack)
+
+    def planned(self, plan: StoragePlan) -> Options:
+        """Options that store weights as a plan says."""
+        planning = replace(self.options.planning, in_blocks=dict(plan.in_blocks))
+        return replace(self.options, planning=planning)
+
+    def beside_floats(self) -> tuple[Options, Goal]:
+        """Options with the storage chosen, and the goal that is left to levels of floats: squared
+        errors add up.
+        """
+        plan, _ = self.choose(1.0 / math.sqrt(1.0 - _FOR_FLOATS))
+        if self.goal.max_error is None:
+            return self.planned(plan), self.goal
+        left = self.goal.max_error**2 - ((plan.error or 0.0) * self.goal.margin) ** 2
+        least = self.goal.max_error * math.sqrt(_FOR_FLOATS)
+        return self.planned(plan), replace(
+            self.goal, max_error=max(math.sqrt(max(left, 0.0)), least)
+        )
+
+    def verified(self) -> "tuple[Decided, Artifact, Measured]":
+        """Choose a plan and check it on data that the search has not seen, and tighten the budget
+        if it fails. Returns the plan, the result and the account.
+        """
+        slack = 1.0
+        goal = None if self.goal.max_error is None else self.goal
+        for attempt in range(TIGHTENINGS + 1):
+            plan, words = self.choose(slack)
+            planned = convert_planned(self.model, self.planned(plan))
+            comparison = check(self.model, planned, self.session.judging, goal=goal)
+            self.checks += 1
+            excess = 0.0 if goal is None else excess_of(comparison, goal)
+            if excess <= 1.0 or not plan.in_blocks or attempt == TIGHTENINGS:
+                break
+            slack *= 1.1 * excess if math.isfinite(excess) else 4.0
+        measured = self._account(plan, words, comparison, excess)
+        return planned.decided, planned.result, measured
+
+    def _account(
+        self, plan: StoragePlan, words: str, comparison: Comparison, excess: float
+    ) -> Measured:
+        error, tried = largest_error(comparison), self.search.tried
+        units = self._units()
+        unknown = comparison.verdict.unknown
+        pairs = [(each.predicted, each.error) for each in tried if each.error is not None]
+        source = self.search.data_source()
+        return Measured(
+            data=source,
+            comparison=comparison,
+            sensitivity=Sensitivity(data=source, units=units, all_low=math.nan, runs=len(units)),
+            frontier=tuple(_point(each, plan) for each in tried),
+            search=SearchRecord(
+                budget=comparison.verdict.budget,
+                margin=self.goal.margin,
+                evaluations=len(tried),
+                partial_evaluations=len(units),
+                checks=self.checks,
+                error=error if plan.error is None else plan.error,
+                held_out_error=None if self.session.held_out is None else error,
+                is_within_budget=excess <= 1.0 and not unknown,
+                stopped_by=words,
+                time_s=self.session.limit.elapsed_s,
+                costliest=units[0].name if units else None,
+                unknown=unknown,
+                prediction=predict(pairs),
+            ),
+            notes=comparison.notes,
+        )
+
+    def _units(self) -> tuple[UnitError, ...]:
+        """Each weight's error in its coarsest storage, the largest first."""
+        units = [
+            UnitError(
+                name=weight.name,
+                nodes=(weight.name,),
+                error=math.sqrt(max(option.square for option in weight.options)),
+                is_measured=True,
+            )
+            for weight in self.search.weights
+            if len(weight.options) > 1
+        ]
+        return tuple(sorted(units, key=lambda unit: -unit.error))
+
+
+def _point(each: StoragePlan, chosen: StoragePlan) -> FrontierPoint:
+    return FrontierPoint(
+        weight=0.0,
+        cost=each.size_bytes,
+        low_nodes=len(each.in_blocks),
+        predicted_error=each.predicted,
+        error=each.error,
+        is_chosen=each is chosen,
+    )
