@@ -9,7 +9,6 @@ until no cheaper plan should hold.
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from mezzo.common.errors import InputError
@@ -36,8 +35,9 @@ if TYPE_CHECKING:
     from mezzo.ir.graph import Graph
     from mezzo.numerics.data.datasets import Batch
 
-# Samples that probes run on, and passes over all data of the search.
-_PROBED_SAMPLES = 8
+# Samples that probes run on: as many as give this many numbers, within bounds.
+_PROBED_NUMBERS, _LEAST_PROBED, _MOST_PROBED = 1 << 15, 4, 256
+# Passes over all data of the search.
 _MOST_EVALUATIONS = 8
 # Sizes of blocks that are tried where a kernel has them. Larger blocks save scales alone.
 _BLOCKS = (32, 64, 128)
@@ -97,7 +97,7 @@ class BlockSearch:
             if progress is not None:
                 progress("sensitivity", done, total)
 
-        batches = _few(self._model, self._session)
+        batches = _few(self._model, self._session, self.prober)
         self.weights = measure_weights(
             self.prober, self._candidates, batches, self._session.has_time, report
         )
@@ -211,14 +211,17 @@ def _candidates(graph: "Graph", options: Options) -> list[BlockCandidates]:
     ]
 
 
-def _few(model: "Model", session: DataSession) -> "list[Batch]":
-    """The first samples of the data, whole batches where they cannot be cut."""
+def _few(model: "Model", session: DataSession, prober: BlockProber) -> "list[Batch]":
+    """The first samples of the data that probes run on; whole batches where they cannot be cut."""
     batches: list[Batch] = []
-    left = _PROBED_SAMPLES
-    for batch in islice(session.data, _PROBED_SAMPLES):
-        if left <= 0:
-            break
+    left = _MOST_PROBED
+    for batch in session.data:
+        if batch.samples and not batches:
+            per_sample = max(prober.count_outputs(batch) // batch.samples, 1)
+            left = min(max(-(-_PROBED_NUMBERS // per_sample), _LEAST_PROBED), _MOST_PROBED)
         kept = cut(batch, 0, left) if batch.samples > left and can_cut(model, batch) else batch
         batches.append(kept)
         left -= kept.samples
+        if left <= 0:
+            break
     return batches

@@ -153,6 +153,11 @@ class BlockProber:
         """A weight's elements as blocks hold them."""
         return self._trials.dequantized(value, storage)
 
+    def count_outputs(self, batch: "Batch") -> int:
+        """The number of elements of all outputs on a batch."""
+        outputs = self._trials.run(batch.feeds, {}).values()
+        return sum(int(getattr(output, "size", 0)) for output in outputs)
+
     def error(
         self, batches: "Iterable[Batch]", exchanged: Mapping[int, Floats], *, keeps: bool = False
     ) -> float:

@@ -1,0 +1,103 @@
+"""Which weights are stored in blocks, and how: whole lists over small graphs."""
+
+import onnx
+import pytest
+
+import mezzo
+from mezzo.common.errors import InputError
+from mezzo.contracts.plans import Plan
+
+# One weight of each kind that a plan meets; the small one saves less than a cast costs.
+_TEXT = """
+<ir_version: 10, opset_import: ["" : 21]>
+g (int64[n] ids, float[n, 64] given) => (float[n, 128] y, float[n, 64] z, float[n, 64] w)
+<float[300, 64] table, float[64, 128] product, float[128, 64] turned, float[64, 64] shared, float[64, 8] small,
+ float[64, 64] scaled, float[64, 64] added, float[64, 64, 3] filters>
+{
+    rows = Gather (table, ids)
+    y = MatMul (rows, product)
+    t = Gemm <transB = 1> (rows, turned)
+    u = Gemm <alpha = 2.0> (given, scaled)
+    a = MatMul (given, shared)
+    b = MatMul (rows, shared)
+    few = MatMul (given, small)
+    z = Add (a, b)
+    moved = Add (added, added)
+    w = MatMul (u, moved)
+}
+"""
+
+
+def _model() -> onnx.ModelProto:
+    model = onnx.parser.parse_model(_TEXT)
+    for info in [*model.graph.value_info]:
+        dims = [dim.dim_value for dim in info.type.tensor_type.shape.dim]
+        size = 1
+        for dim in dims:
+            size *= dim
+        numbers = [((7 * at) % 31 - 15) / 16 for at in range(size)]
+        model.graph.initializer.append(onnx.helper.make_tensor(info.name, onnx.TensorProto.FLOAT, dims, numbers))
+    del model.graph.value_info[:]
+    return model
+
+
+def _stored(plan: Plan) -> list[str]:
+    return [
+        f"{name.removeprefix('weight ')}: {storage.bits} bits, blocks of {storage.block} along {storage.axis}, {storage.form.value}"
+        + (f", level {storage.accuracy_level}" if storage.accuracy_level else "")
+        + f", scales {storage.scale_dtype}"
+        for name, storage in plan.in_blocks
+    ]
+
+
+def test_schema_takes_every_weight_with_one_reader() -> None:
+    assert _stored(mezzo.plan(_model(), to="int4", target="onnx")) == [
+        "table: 4 bits, blocks of 32 along 1, dequantize, scales f32",
+        "product: 4 bits, blocks of 32 along 0, dequantize, scales f32",
+        "turned: 4 bits, blocks of 32 along 1, dequantize, scales f32",
+        "scaled: 4 bits, blocks of 32 along 0, dequantize, scales f32",
+    ]
+
+
+def test_fused_form_takes_shared_weights_and_leaves_scaled_products() -> None:
+    assert _stored(mezzo.plan(_model(), to="int8w", target="onnxruntime-cpu")) == [
+        "table: 8 bits, blocks of 32 along 1, fused, scales f32",
+        "product: 8 bits, blocks of 32 along 0, fused, level 4, scales f32",
+        "turned: 8 bits, blocks of 32 along 1, fused, level 4, scales f32",
+        "shared: 8 bits, blocks of 32 along 0, fused, level 4, scales f32",
+    ]
+
+
+def test_scales_have_the_type_of_their_readers() -> None:
+    plan = mezzo.plan(_model(), to="int4,fp16", target="onnx")
+    levels = {node.name: str(node.precision.compute) for node in plan.nodes}
+    assert {line.rpartition(" ")[2] for line in _stored(plan)} == {"f16"}
+    assert {levels[node.name] for node in plan.nodes if node.op == "MatMul"} == {"f16"}
+
+
+def test_readers_stay_in_a_type_that_their_kernel_computes_in() -> None:
+    plan = mezzo.plan(_model(), to="int4,bf16", target="openvino-cpu")
+    low = [node.name for node in plan.nodes if node.op in ("Gemm", "MatMul") and str(node.precision.compute) == "bf16"]
+    assert {line.rpartition(" ")[2] for line in _stored(plan)} == {"f32"}
+    assert low == ["Gemm:u", "MatMul:a", "MatMul:b", "MatMul:few", "MatMul:w"]  # they read floats
+
+
+def test_excluded_readers_keep_their_weights() -> None:
+    plan = mezzo.plan(_model(), to="int4", target="onnx", exclude=["op:Gemm", "op:Gather"])
+    assert [name for name, _ in plan.in_blocks] == ["weight product"]
+
+
+def test_older_opset_rises_for_blocks_alone_where_it_may() -> None:
+    model = onnx.version_converter.convert_version(_model(), 17)
+    assert mezzo.plan(model, to="int4", target="onnx").version == 21
+    assert mezzo.plan(model, to="int4", target="onnxruntime-cpu").version is None
+
+
+def test_target_without_rows_is_named_with_those_that_have_some() -> None:
+    with pytest.raises(InputError, match="target 'tensorrt' names no kernel that reads weights in int4; choose one of"):
+        mezzo.plan(_model(), to="int4", target="tensorrt")
+
+
+def test_weights_in_blocks_and_a_quantized_level_exclude_each_other() -> None:
+    with pytest.raises(InputError, match='not both yet; write to="int4" or'):
+        mezzo.plan(_model(), to="int4,int8", target="onnx")

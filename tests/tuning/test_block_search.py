@@ -1,0 +1,126 @@
+"""Storage of weights in blocks, chosen on data: predictions, budgets of error and of bytes, and what is written."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import mezzo
+from mezzo.common.errors import InputError
+from mezzo.contracts.options.request import Request
+from mezzo.conversion.results import open_source
+from mezzo.evaluate.data_session import DataSession, open_session
+from mezzo.planner.options import read_options
+from mezzo.tuning.block_search import BlockSearch
+from mezzo.tuning.block_sensitivity import round_activations
+
+_WIDTH, _ROWS = 128, 96
+
+
+def _network(seed: int, layers: int = 3) -> onnx.ModelProto:
+    """Products with residual sums between, of weights whose sizes differ and so do their errors."""
+    rng = np.random.default_rng(seed)
+    nodes, weights, value = [], [], "x"
+    for number in range(layers):
+        hidden = int(rng.choice([64, 128, 256]))
+        up, down = (rng.standard_t(4, shape).astype(np.float32) for shape in ((_WIDTH, hidden), (hidden, _WIDTH)))
+        scale = np.float32(rng.uniform(0.2, 2.0))
+        weights += [
+            numpy_helper.from_array(up * scale / np.float32(_WIDTH**0.5), f"up{number}"),
+            numpy_helper.from_array(down / np.float32(hidden**0.5), f"down{number}"),
+        ]
+        nodes += [
+            helper.make_node("MatMul", [value, f"up{number}"], [f"h{number}"]),
+            helper.make_node("Tanh", [f"h{number}"], [f"t{number}"]),
+            helper.make_node("MatMul", [f"t{number}", f"down{number}"], [f"d{number}"]),
+            helper.make_node("Add", [value, f"d{number}"], [f"x{number}"]),
+        ]
+        value = f"x{number}"
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", _WIDTH]) for name in ("x", value)]
+    graph = helper.make_graph(nodes, "g", ports[:1], ports[1:], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def _data(seed: int, batches: int = 6) -> list[dict[str, np.ndarray]]:
+    rng = np.random.default_rng(1000 + seed)
+    mixing = rng.standard_normal((_WIDTH, _WIDTH)).astype(np.float32) / np.float32(_WIDTH**0.5)
+    return [{"x": rng.standard_normal((_ROWS, _WIDTH)).astype(np.float32) @ mixing} for _ in range(batches)]
+
+
+def _search(model: onnx.ModelProto, data: list[dict[str, np.ndarray]], to: str = "int4,int8w") -> BlockSearch:
+    opened = open_source(model, False, None)
+    session: DataSession = open_session(opened, data)
+    search = BlockSearch(opened, read_options(Request(to=to, target="onnx")), session, {})
+    search.probe()
+    return search
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_predicted_squares_are_near_the_measured_and_budgets_hold(seed: int) -> None:
+    """15 %: squares of single weights add up within 4 %, and one probe foretells other blocks within 10."""
+    search = _search(_network(seed), _data(seed))
+    for budget in (0.3, 0.1, 0.03, 0.01, 0.003):
+        plan, _ = search.within_error(budget)
+        assert plan.error is not None and plan.error <= budget
+    ratios = [(plan.error / plan.predicted) ** 2 for plan in search.tried if plan.error and plan.predicted]
+    assert ratios and max(abs(ratio - 1) for ratio in ratios) < 0.15
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_size_falls_as_the_budget_of_error_grows(seed: int) -> None:
+    search = _search(_network(seed), _data(seed))
+    sizes = [search.within_error(budget)[0].size_bytes for budget in (1e-6, 1e-3, 1e-2, 1e-1, 1.0)]
+    assert sizes == sorted(sizes, reverse=True) and sizes[-1] < sizes[0] / 4
+
+
+@pytest.mark.parametrize("budget", [0.0, 1e-7])
+def test_floats_remain_where_nothing_else_holds(budget: float) -> None:
+    plan, why = _search(_network(0), _data(0)).within_error(budget)
+    assert dict(plan.in_blocks) == {} and why == "no plan with fewer bytes holds the budget"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_written_model_is_as_large_and_as_wrong_as_said(seed: int, tmp_path: Path) -> None:
+    model, data, result = _network(seed), _data(seed, 8), tmp_path / "out.onnx"
+    tuned = mezzo.tune(model, result, to="int4,int8w", target="onnx", data=data, max_error=0.05, check=False)
+    assert tuned.measured is not None and tuned.measured.search is not None
+    assert tuned.measured.search.is_within_budget and tuned.measured.search.held_out_error is not None
+    compared = mezzo.compare(model, result, data=data, max_error=0.05)
+    assert compared.outputs[0].relative_l2.estimate <= 0.05
+    assert result.stat().st_size < 0.4 * len(model.SerializeToString())
+
+
+@pytest.mark.parametrize("share", [0.18, 0.25, 0.5, 0.9])
+def test_budget_of_bytes_is_used_and_never_passed(share: float, tmp_path: Path) -> None:
+    """A fortieth of the model is the largest step between two storages of one of its weights."""
+    model, result = _network(2, layers=8), tmp_path / "out.onnx"
+    allowed = int(share * len(model.SerializeToString()))
+    mezzo.tune(model, result, to="int4,int8w", target="onnx", data=_data(2), max_bytes=allowed, check=False)
+    assert 0.9 * allowed - 8192 <= result.stat().st_size <= allowed
+
+
+def test_less_bytes_than_any_storage_takes_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="max_bytes is 1.00 KB, and .* takes .* in the fewest bits of to; allow that"):
+        mezzo.tune(_network(0), tmp_path / "out.onnx", to="int4", target="onnx", data=_data(0), max_bytes=1000)
+    assert not (tmp_path / "out.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    ("to", "size", "message"),
+    [
+        ("fp16", "80MB", "add a format of weights: to=.int4. or to=.int8w."),
+        ("int4", "much", "max_bytes is 'much'; give a size such as 80MB"),
+        ("int4", "0", "max_bytes is '0'; give a size"),
+    ],
+)
+def test_budget_of_bytes_needs_a_size_and_weights(to: str, size: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        mezzo.tune(_network(0), to=to, data=_data(0), max_bytes=size)
+
+
+def test_activations_are_rounded_by_blocks_of_a_row() -> None:
+    rows = np.array([[127.0, 1.4, -2.5, 0.0, 0.3, -0.6]], np.float32)
+    expected = np.array([[127.0, 1.0, -2.0, 0.0, 64 * 0.6 / 127, -0.6]], np.float32)
+    np.testing.assert_allclose(round_activations(rows, 3), expected, rtol=1e-6)
