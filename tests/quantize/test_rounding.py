@@ -66,3 +66,25 @@ def test_names_are_found_as_people_write_them() -> None:
     assert (
         discovery.settle_name("rounding", "RTN") == discovery.settle_name("rounding", "round_to_nearest") == "nearest"
     )
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("is_symmetric", [True, False])
+@pytest.mark.parametrize("scale_dtype", SCALE_DTYPES, ids=str)
+@pytest.mark.parametrize("bits", BITS)
+def test_dequantized_blocks_are_stored_without_a_loss(
+    bits: int, scale_dtype: DType, is_symmetric: bool, seed: int
+) -> None:
+    """One eps for each: of the dequantized element, and of the step that is found from two of them."""
+    rng = np.random.default_rng(seed)
+    storage = BlockStorage(bits=bits, block=32, axis=0, is_symmetric=is_symmetric, scale_dtype=scale_dtype)
+    low, high = storage_span(storage.dtype)
+    scales = round_through((10.0 ** rng.uniform(-4, 2, (40, 1))).astype(np.float32), scale_dtype)
+    zeros = np.zeros((40, 1)) if is_symmetric else rng.integers(low, high + 1, (40, 1))
+    most = rng.integers(1, high - low + 1, (40, 1))  # blocks that use a part of the span
+    integers = np.clip(zeros + rng.integers(-most, most + 1, (40, 32)), low, high)
+    blocks = ((integers - zeros) * scales).astype(np.float32)
+    rounded = discovery.rounding("on-grid").round(blocks, storage)
+    again = (rounded.integers - rounded.zero_points[:, None]) * rounded.scales[:, None].astype(np.float64)
+    spans = np.ptp(np.c_[blocks, np.zeros(40)], axis=1, keepdims=True)
+    assert (np.abs(again - blocks) <= 2 * FORMATS[DType.FLOAT32].eps * spans).all()
