@@ -66,12 +66,10 @@ def large_problem(seed: int, items: int, options: int) -> Problem:
 
 
 def hard_problem(seed: int, items: int) -> Problem:
-    """Cost and error of all options add up to the same, but for a fixed charge: bounds hardly cut anything."""
+    """Cost and error of all options add up to nearly the same: bounds hardly cut anything."""
     rng = random.Random(seed)
-    return [
-        [Option(0, 10_100.0), *(Option(c, 10_000.0 - c) for c in sorted(rng.choices(range(1, 10_000), k=8)))]
-        for _ in range(items)
-    ]
+    costs = [sorted(rng.sample(range(10_000), 6)) for _ in range(items)]
+    return [[Option(cost, 10_000.0 - cost + rng.uniform(0, 50)) for cost in of_item] for of_item in costs]
 
 
 @pytest.mark.parametrize("hundred", range(20))
@@ -184,8 +182,8 @@ def test_totals_do_not_depend_on_the_order_of_items_and_options(seed: int) -> No
 @pytest.mark.parametrize("most_states", [1, 2, 50])
 @pytest.mark.parametrize("seed", range(5))
 def test_a_result_of_few_states_has_a_proved_gap(seed: int, most_states: int) -> None:
-    items = hard_problem(seed, 30)
-    for select, budget, field in ((least_cost, 150_005.0, "cost"), (least_error, 150_005, "error")):
+    items = hard_problem(seed, 20)
+    for select, budget, field in ((least_cost, 100_000.0, "cost"), (least_error, 100_000, "error")):
         cut, exact = check(items, select(items, budget, most_states)), check(items, select(items, budget))
         assert exact.is_exact
         assert cut.bound <= getattr(exact, field) <= getattr(cut, field), f"seed {seed}"
@@ -196,14 +194,14 @@ def test_a_result_of_few_states_has_a_proved_gap(seed: int, most_states: int) ->
 
 
 def test_few_states_are_not_claimed_to_be_exact() -> None:
-    results = [check(items, least_cost(items, 150_005.0, 2)) for items in map(hard_problem, range(5), [30] * 5)]
+    results = [check(items, least_cost(items, 100_000.0, 2)) for items in map(hard_problem, range(5), [20] * 5)]
     assert not any(result.is_exact for result in results)
 
 
 def test_equal_selections_are_the_first_options() -> None:
     items = [[Option(2, 1.0), Option(2, 1.0), Option(1, 2.0), Option(1, 2.0)]] * 2
-    assert check(items, least_cost(items, 3.0)).options == check(items, least_error(items, 3)).options
     assert check(items, least_cost(items, 2.0)).options == (0, 0)
+    assert check(items, least_error(items, 2)).options == (2, 2)
 
 
 def test_a_total_within_the_rounding_of_its_sum_is_within_the_budget() -> None:

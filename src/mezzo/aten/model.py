@@ -119,6 +119,10 @@ class TorchModel:
     ) -> "TorchModel":
         return self
 
+    def exchanged(self, weights: Mapping[str, object]) -> "TorchModel":
+        assert not weights, "weights of PyTorch programs are not stored in blocks"
+        return self
+
     def corrected(self, corrections: Sequence[Correction]) -> "TorchModel":
         assert not corrections, "what is not quantized is not corrected"
         return self

@@ -254,6 +254,13 @@ class Model(Protocol):
         Raises InputError: a name is no FP32 constant there, or has another shape.
         """
 
+    def exchanged(self, weights: "Mapping[str, npt.NDArray[np.float32]]") -> "Model":
+        """The model with other elements of FP32 constants of its main graph, by name of the
+        value; itself without any.
+
+        Raises InputError: one is no such constant.
+        """
+
     # -- applying ----------------------------------------------------------------------------------
 
     def apply(self, reading: Reading, edits: "Sequence[Edit]") -> Artifact:

@@ -25,7 +25,7 @@ class RoundedBlocks(NamedTuple):
 
 class Rounding(ABC):
     """One way to compute scales and integers. `name`: in plans; `summary`: one line for users;
-    `also`: aliases.
+    `also`: aliases. `takes_data`: the weights must have been rounded on data before.
 
     Blocks are rounded independently and from the weight alone, so that large weights are rounded
     while they are streamed, and a plan is replayed without data.
@@ -34,6 +34,7 @@ class Rounding(ABC):
     name: ClassVar[str]
     summary: ClassVar[str]
     also: ClassVar[tuple[str, ...]] = ()
+    takes_data: ClassVar[bool] = False
 
     @abstractmethod
     def round(self, blocks: "Floats", storage: "BlockStorage") -> RoundedBlocks:

@@ -1,7 +1,7 @@
 """Opening of ONNX models from a path, a ModelProto or an onnx_ir.Model."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ from mezzo.contracts.reading import Reading as AnyReading
 from mezzo.contracts.replacements import Replacement
 from mezzo.formats.dtypes import DType
 from mezzo.ir.graph import Graph
-from mezzo.onnx.edit.correcting import correct
+from mezzo.onnx.edit.correcting import correct, exchange
 from mezzo.onnx.edit.replacements import write_replacements
 from mezzo.onnx.files.files import ModelSource, from_proto, load
 from mezzo.onnx.files.runnable_model import RunnableModel
@@ -29,6 +29,8 @@ from mezzo.onnx.run.extraction import extract_nodes
 from mezzo.tables.target import Respelling
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import onnx_ir
 
     from mezzo.onnx.measure.lab import OnnxLab
@@ -92,6 +94,12 @@ class Opened(OnnxModel):
             if corrections
             else self
         )
+
+    def exchanged(self, weights: "Mapping[str, npt.NDArray[np.float32]]") -> "Opened":
+        """The model with other elements of constants."""
+        if not weights:
+            return self
+        return Opened(exchange(self.source, weights), self.progress, self.given)
 
     @cached_property
     def lab(self) -> "OnnxLab":

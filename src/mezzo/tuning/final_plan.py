@@ -112,7 +112,7 @@ class FinalPlan:
 
     def _account(self, choosing: Choosing, verified: _Verified, notes: Sequence[str]) -> Measured:
         tuner, comparison = self.tuner, verified.comparison
-        largest_error = largest_error(comparison)
+        largest = largest_error(comparison)
         # Limits of the data, from the search and from the last check.
         unknown = tuple(dict.fromkeys((*tuner.telling.unknown, *comparison.verdict.unknown)))
         scored = [(point, choosing.scores.get(point.key)) for point in choosing.points]
@@ -128,8 +128,8 @@ class FinalPlan:
             evaluations=tuner.evaluations,
             partial_evaluations=tuner.probes,
             checks=self.checks,
-            error=largest_error if choosing.score is None else choosing.score.error,
-            held_out_error=None if tuner.session.held_out is None else largest_error,
+            error=largest if choosing.score is None else choosing.score.error,
+            held_out_error=None if tuner.session.held_out is None else largest,
             is_within_budget=verified.excess <= 1.0 and not unknown,
             stopped_by=choosing.stopped_by,
             time_s=tuner.session.limit.elapsed_s,

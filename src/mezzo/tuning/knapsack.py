@@ -36,7 +36,8 @@ class Option(NamedTuple):
 class Selection:
     """One option per item, by index, and both totals.
 
-    `bound`: a lower bound of the minimized total, equal to it if `is_exact`.
+    `bound`: a lower bound of the minimized total, equal to it if `is_exact`: that is then proved to
+    be the least.
     """
 
     options: tuple[int, ...]
@@ -49,7 +50,7 @@ class Selection:
 def least_cost(items: Items, max_error: float, most_states: int = 1 << 16) -> Selection | None:
     """Minimize the total cost, then the total error; None if no selection is within the budget.
 
-    `most_states` bounds time and memory, 8 bytes each per item: of more, only the most promising are
+    `most_states` bounds time and memory, 8 bytes each per item: of more, the most promising are
     kept, and the result is exact only if its bound still proves it.
     """
     return _select(items, _COST, max_error, most_states)
@@ -89,12 +90,15 @@ def _select(items: Items, minimized: int, budget: float, most_states: int) -> Se
     options = [item[place] for item, place in zip(items, choice, strict=True)]
     cost, error = sum(option.cost for option in options), math.fsum(o.error for o in options)
     total = cost if minimized == _COST else error
+    bound = min(total, bound)
+    if minimized == _COST:
+        bound = math.ceil(bound)
     return Selection(
         options=tuple(choice),
         cost=cost,
         error=error,
-        bound=min(total, bound),
-        is_exact=total < bound,
+        bound=bound,
+        is_exact=bound == total,
     )
 
 

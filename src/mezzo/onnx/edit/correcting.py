@@ -3,7 +3,7 @@ shifted as calibration data suggested. Decides nothing.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 
@@ -12,11 +12,13 @@ import onnx
 
 from mezzo.common.errors import InputError
 from mezzo.contracts.corrections import Correction
-from mezzo.onnx.files.blobs import Blobs
+from mezzo.formats.dtypes import HIGH
+from mezzo.onnx.files.blobs import INLINE_BYTES, Blob, Blobs
 from mezzo.onnx.files.factors import Factors, spread
 from mezzo.onnx.files.files import ModelSource
 from mezzo.onnx.protos.attributes import constant_tensor, own_tensor
 from mezzo.onnx.protos.payloads import set_payload
+from mezzo.onnx.protos.rounding import Array
 
 _Constants = dict[str, tuple[onnx.TensorProto, onnx.NodeProto | None]]
 
@@ -33,6 +35,32 @@ def correct(source: ModelSource, corrections: Sequence[Correction]) -> ModelSour
     constants |= _constants(model.graph)
     for correction in corrections:
         _change(source.blobs, constants, correction)
+    return replace(source, model=model)
+
+
+def exchange(source: ModelSource, weights: Mapping[str, Array]) -> ModelSource:
+    """A copy of the model in which FP32 constants of the main graph have other elements, by value
+    name; these are not copied.
+
+    Raises InputError: one is no such constant, or has another shape.
+    """
+    model = deepcopy(source.model)
+    constants: _Constants = {tensor.name: (tensor, None) for tensor in model.graph.initializer}
+    constants |= _constants(model.graph)
+    for name, numbers in weights.items():
+        tensor, node = constants.get(name, (None, None))
+        is_alike = tensor is not None and tuple(tensor.dims) == numbers.shape
+        if tensor is None or tensor.data_type != onnx.TensorProto.FLOAT or not is_alike:
+            raise InputError(f"{name!r} is no FP32 constant of shape {list(numbers.shape)}")
+        tensor = tensor if node is None else own_tensor(node, tensor)
+        flat = np.ascontiguousarray(numbers, np.float32).reshape(-1)
+        if flat.nbytes <= INLINE_BYTES:
+            set_payload(tensor, flat.astype("<f4").tobytes())
+            continue
+        source.blobs.mark(
+            tensor,
+            Blob(dtype=HIGH, elements=flat.size, size_bytes=flat.nbytes, origin=flat),
+        )
     return replace(source, model=model)
 
 
