@@ -8,14 +8,16 @@ from mezzo.formats.dtypes import FORMATS, DType, storage_span
 from mezzo.formats.rounding import round_through
 from mezzo.plugins import discovery
 
-ROUNDINGS = discovery.names("rounding")
+ROUNDINGS = [name for name in discovery.names("rounding") if not discovery.rounding(name).takes_data]
 
 
 def blocks_of(seed: int) -> np.ndarray:
-    """Blocks of all sizes: zeros, constants, subnormal and huge numbers, one sign."""
+    """Blocks of all sizes: zeros, constants, subnormal and huge numbers, one sign, an outlier."""
     rng = np.random.default_rng(seed)
     blocks = rng.standard_normal((12, rng.integers(1, 40))) * 10.0 ** rng.integers(-44, 38, (12, 1))
     blocks[0], blocks[1], blocks[2] = 0.0, 3e38, np.abs(blocks[2])
+    blocks[3, 0], blocks[4], blocks[5] = -3e38, 1e-45, blocks[5, 0]
+    blocks[6:, ::3] = 0.0
     return np.clip(blocks, -3.4e38, 3.4e38).astype(np.float32)
 
 
@@ -37,9 +39,59 @@ def test_results_are_stored_as_they_are(
     assert np.isfinite(rounded.scales).all() and (rounded.scales > 0).all()
     np.testing.assert_array_equal(rounded.scales, round_through(rounded.scales, scale_dtype))
     assert not is_symmetric or not rounded.zero_points.any()
-    assert (rounded.integers[0] == rounded.zero_points[0]).all()  # zeros stay zero
-    again = discovery.rounding(name).round(blocks[3:5], storage)  # each block by itself
-    np.testing.assert_array_equal(again.integers, rounded.integers[3:5])
+    is_zero_point = rounded.integers == rounded.zero_points[:, None]
+    assert is_zero_point[blocks == 0].all(), f"seed {seed}"
+    again = [discovery.rounding(name).round(part, storage) for part in np.split(blocks, [3, 4, 6])]
+    for whole, *parts in zip(rounded, *again, strict=True):
+        np.testing.assert_array_equal(np.concatenate(parts), whole)
+
+
+@pytest.mark.parametrize("elements", [1, 32, 100])
+@pytest.mark.parametrize("name", ROUNDINGS)
+def test_results_do_not_depend_on_the_cut(name: str, elements: int) -> None:
+    """Large weights are rounded in pieces, whose borders depend on how the weight is read."""
+    blocks = np.random.default_rng(elements).standard_normal((80_000 // elements, elements), np.float32)
+    storage = BlockStorage(bits=4, block=elements, axis=0)
+    whole = discovery.rounding(name).round(blocks, storage)
+    parts = [discovery.rounding(name).round(part, storage) for part in np.split(blocks, [1, 300, len(blocks) - 1])]
+    for together, *alone in zip(whole, *parts, strict=True):
+        np.testing.assert_array_equal(np.concatenate(alone), together)
+
+
+# The loss of errors in blocks that each search minimizes.
+LOSSES = {
+    "clip-search": lambda errors, blocks: np.square(errors).sum(axis=1),
+    "k-quant": lambda errors, blocks: (
+        np.square(errors) * (np.sqrt(np.square(blocks).mean(axis=1, keepdims=True)) + np.abs(blocks))
+    ).sum(axis=1),
+    "hqq": lambda errors, blocks: np.abs(errors).sum(axis=1),
+}
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("is_symmetric", [True, False])
+@pytest.mark.parametrize("scale_dtype", SCALE_DTYPES, ids=str)
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("name", LOSSES)
+def test_no_block_has_a_larger_loss_than_round_to_nearest(
+    name: str, bits: int, scale_dtype: DType, is_symmetric: bool, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    heavy = rng.standard_t(2, (200, 32)).astype(np.float32)
+    for blocks in (rng.standard_normal((200, 32), np.float32), heavy, np.abs(heavy), blocks_of(seed)):
+        storage = BlockStorage(
+            bits=bits, block=blocks.shape[1], axis=0, is_symmetric=is_symmetric, scale_dtype=scale_dtype
+        )
+        wide = blocks.astype(np.float64)
+        loss, base = (
+            LOSSES[name](
+                (result.integers - result.zero_points[:, None]) * result.scales[:, None].astype(np.float64) - wide, wide
+            )
+            for result in (discovery.rounding(which).round(blocks, storage) for which in (name, "nearest"))
+        )
+        # Sums of some dozen FP64 terms, each of a few operations, in another order than the search's.
+        assert (loss <= base * (1 + 100 * np.finfo(np.float64).eps)).all(), f"seed {seed}"
+        assert bits == 8 or blocks is not heavy or (loss < base).any(), f"seed {seed}"
 
 
 def test_nearest_by_hand() -> None:

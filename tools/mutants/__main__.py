@@ -44,7 +44,11 @@ TELLING = (
     "tuning/repair/overflow_protection",
 )  # fmt: skip
 # Weights of four and eight bits in blocks: grids, and payloads in pieces.
-BLOCKS = "formats/block_storage", "onnx/files/block_payloads", "quantize/arithmetic/block_grid"
+BLOCKS = (
+    "formats/block_storage", "onnx/files/block_payloads", "quantize/arithmetic/block_grid",
+    "quantize/arithmetic/grid_search", "quantize/rounding/clip_search", "quantize/rounding/hqq",
+    "quantize/rounding/k_quant",
+)  # fmt: skip
 FOLDERS = {
     "core": tuple(SOURCE / f"{name}.py" for name in CORE),
     "blocks": tuple(SOURCE / f"{name}.py" for name in BLOCKS),

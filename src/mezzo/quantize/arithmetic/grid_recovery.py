@@ -7,7 +7,7 @@ from mezzo.contracts.rounding import RoundedBlocks
 from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import FORMATS, storage_span
 from mezzo.formats.rounding import Floats, round_through
-from mezzo.quantize.arithmetic.block_grid import round_to_grid
+from mezzo.quantize.arithmetic.block_grid import round_in_pieces, whole_range
 
 # Distance from an integer, in steps, of elements that count as on a grid: those of weights that
 # were dequantized to FP16 or BF16 are this far off.
@@ -21,7 +21,7 @@ def recover_grids(
     widest step of which all elements are multiples within the integers' span. Others are rounded to
     nearest. Also returns which blocks are on a grid.
     """
-    result = round_to_grid(blocks, storage)
+    result = round_in_pieces(blocks, storage, whole_range)
     low, high = storage_span(storage.dtype)
     numbers = blocks.astype(np.float64)
     lowest = np.minimum(numbers.min(axis=1), 0.0)

@@ -5,7 +5,7 @@ from typing import ClassVar
 from mezzo.contracts.rounding import RoundedBlocks, Rounding
 from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.rounding import Floats
-from mezzo.quantize.arithmetic.block_grid import round_to_grid
+from mezzo.quantize.arithmetic.block_grid import round_in_pieces, whole_range
 
 
 class Nearest(Rounding):
@@ -14,4 +14,4 @@ class Nearest(Rounding):
     also: ClassVar[tuple[str, ...]] = ("rtn", "round-to-nearest")
 
     def round(self, blocks: Floats, storage: BlockStorage) -> RoundedBlocks:
-        return round_to_grid(blocks, storage)
+        return round_in_pieces(blocks, storage, whole_range)
