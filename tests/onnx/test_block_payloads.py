@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,14 +20,20 @@ import mezzo
 from mezzo.common.errors import ContractError, InputError
 from mezzo.contracts.plans import Plan
 from mezzo.contracts.rounding import RoundedBlocks
-from mezzo.formats.block_storage import BlockStorage
+from mezzo.formats.block_storage import BlockForm, BlockStorage
 from mezzo.formats.dtypes import DType
 from mezzo.io.planfile import load_plan
 from mezzo.onnx.files import block_payloads
 from mezzo.onnx.files.block_payloads import BlockPart, block_payload_of, in_units, read_block_payload
+from mezzo.onnx.protos.rounding import round_to
 from mezzo.onnx.schema.types import TO_ONNX
 
 F16, F32 = DType.FLOAT16, DType.FLOAT32
+
+
+def drawn_rows(rng: random.Random) -> BlockStorage:
+    """Storage of a matrix of any kind that operators on integers read."""
+    return replace(drawn(rng, (1, 1)), block=rng.choice([16, 32]), form=BlockForm.FUSED)
 
 
 def drawn(rng: random.Random, shape: tuple[int, ...]) -> BlockStorage:
@@ -53,7 +60,7 @@ def plan_with(model: onnx.ModelProto, tmp_path: Path, storages: dict[str, BlockS
     document["in_blocks"] = {
         name: {
             "bits": s.bits, "block": s.block, "axis": s.axis, "symmetric": s.is_symmetric,
-            "scale_dtype": s.scale_dtype.value, "rounding": s.rounding,
+            "scale_dtype": s.scale_dtype.value, "rounding": s.rounding, "form": s.form.value,
         }
         for name, s in storages.items()
     }  # fmt: skip
@@ -69,7 +76,7 @@ def test_parts_are_read_as_the_floats_say(seed: int) -> None:
     storage, numbers = drawn(rng, shape), weights(rng, shape)
     if np.prod(storage.blocks_shape(shape)) == 1:
         pytest.skip("ONNX Runtime takes no block_size with a single scale, so files have none then")
-    part = {part: block_payload_of(storage, shape, part, "w") for part in BlockPart}
+    part = {part: block_payload_of(storage, shape, part, "w") for part in set(BlockPart) - {BlockPart.TABLE}}
     tensors = []
     for name in (BlockPart.INTEGERS, BlockPart.SCALES, BlockPart.ZERO_POINTS):
         data_type = TO_ONNX[part[name].dtype]
@@ -93,13 +100,50 @@ def test_pieces_are_as_the_whole(seed: int) -> None:
     shape = tuple(rng.randrange(1, 30) for _ in range(rng.randrange(1, 4)))
     storage, numbers = drawn(rng, shape), weights(rng, shape).reshape(-1)
     cuts = sorted(rng.randrange(numbers.size + 1) for _ in range(rng.randrange(8)))
-    for part in BlockPart:
+    for part in set(BlockPart) - {BlockPart.TABLE}:
         payload = block_payload_of(storage, shape, part, "w")
         assert read_block_payload(payload.to_text()) == payload
         pieces = list(in_units(np.split(numbers, cuts), payload.unit))
         np.testing.assert_array_equal(np.concatenate(pieces), numbers)
-        joined = np.concatenate([payload.convert(piece) for piece in pieces])
+        joined = np.concatenate([*payload.join(payload.convert(piece) for piece in pieces)])
         np.testing.assert_array_equal(joined, payload.convert(numbers))
+
+
+def unpacked(row_bytes: np.ndarray, bits: int) -> np.ndarray:
+    """The integers in rows of bytes."""
+    if bits == 8:
+        return np.int32(row_bytes)
+    return np.int32(np.stack([row_bytes & 0xF, row_bytes >> 4], axis=-1).reshape(len(row_bytes), -1))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_rows_hold_what_the_floats_say_whole_or_in_pieces(seed: int) -> None:
+    rng = random.Random(seed)
+    storage, shape = drawn_rows(rng), (rng.randrange(1, 80), rng.randrange(1, 80))
+    block, bits, axis = storage.block, storage.bits, storage.axis
+    length, rows, numbers = shape[axis], shape[1 - axis], weights(rng, shape).reshape(-1)
+    cuts = sorted(rng.randrange(numbers.size + 1) for _ in range(rng.randrange(8)))
+    held = {}
+    for part in BlockPart:
+        if part is BlockPart.TABLE and (axis == 0 or length * bits % 8):
+            continue
+        payload = block_payload_of(storage, shape, part, "w")
+        assert read_block_payload(payload.to_text()) == payload
+        pieces = in_units(np.split(numbers, cuts), payload.unit)
+        joined = np.concatenate([*payload.join(payload.convert(piece) for piece in pieces)])
+        np.testing.assert_array_equal(joined, payload.convert(numbers))
+        held[part] = joined.reshape(payload.part_shape)
+    blocks = -(-length // block)
+    integers = unpacked(held[BlockPart.INTEGERS].reshape(rows, -1), bits)
+    zeros = unpacked(held[BlockPart.ZERO_POINTS], bits)[:, :blocks].repeat(block, axis=1)
+    scales = np.float32(held[BlockPart.SCALES]).repeat(block, axis=1)
+    floats = round_to(np.float32((integers - zeros) * scales), storage.scale_dtype)
+    expected = held[BlockPart.FLOATS] if axis else held[BlockPart.FLOATS].T
+    np.testing.assert_array_equal(np.float32(floats)[:, :length], expected)
+    np.testing.assert_array_equal(integers[:, length:], zeros[:, length:])
+    assert not storage.is_symmetric or (zeros == 2 ** (bits - 1)).all()
+    if BlockPart.TABLE in held:
+        np.testing.assert_array_equal(unpacked(held[BlockPart.TABLE], bits)[:, :length], integers[:, :length])
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -141,26 +185,36 @@ def test_replayed_plan_computes_what_its_emulation_says(tmp_path: Path, seed: in
         np.testing.assert_array_equal(numbers, emulated[name])
 
 
-def large_product(tmp_path: Path) -> Path:
+def large_product(tmp_path: Path, *, is_transposed: bool = False) -> Path:
     """A model with a weight of several chunks in a file."""
     numbers = np.random.default_rng(3).standard_normal((1030, 700)).astype(np.float32)
+    numbers = np.ascontiguousarray(numbers.T) if is_transposed else numbers
     weight = onnx.numpy_helper.from_array(numbers, "w")
     ports = helper.make_tensor_value_info("x", 1, [None, 1030]), helper.make_tensor_value_info("y", 1, [None, 700])
     node = helper.make_node("MatMul", ["x", "w"], ["y"], name="m")
+    if is_transposed:
+        node = helper.make_node("Gemm", ["x", "w"], ["y"], name="m", transB=1)
     graph = helper.make_graph([node], "g", [ports[0]], [ports[1]], [weight])
     model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 21)])
     onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="m.data")
     return tmp_path / "m.onnx"
 
 
-@pytest.mark.parametrize(("bits", "block", "axis"), [(4, 32, 0), (8, 100, 0), (4, 64, 1), (4, 7, 1)])
-def test_large_weights_are_streamed_as_in_memory(tmp_path: Path, bits: int, block: int, axis: int) -> None:
-    source = large_product(tmp_path)
-    storage = BlockStorage(bits=bits, block=block, axis=axis, scale_dtype=F16)
+@pytest.mark.parametrize(
+    ("bits", "block", "axis", "form"),
+    [
+        (4, 32, 0, "dequantize"), (8, 100, 0, "dequantize"), (4, 64, 1, "dequantize"), (4, 7, 1, "dequantize"),
+        (4, 32, 0, "fused"), (8, 64, 0, "fused"), (4, 32, 1, "fused"), (8, 128, 1, "fused"),
+    ],
+)  # fmt: skip
+def test_large_weights_are_streamed_as_in_memory(tmp_path: Path, bits: int, block: int, axis: int, form: str) -> None:
+    source = large_product(tmp_path, is_transposed=form == "fused" and axis == 1)
+    storage = BlockStorage(bits=bits, block=block, axis=axis, scale_dtype=F16, form=BlockForm(form))
     plan = plan_with(onnx.load(source), tmp_path, {"weight w": storage})
     converted = mezzo.convert(source, tmp_path / "streamed.onnx", plan=plan)
     bytes_by_dtype = {share.dtype: share.weights_bytes for share in converted.picture.shares}
-    expected_bytes = 1030 * 700 * storage.bits_per_element((1030, 700)[axis]) / 8
+    length = 700 if axis and form == "dequantize" else 1030
+    expected_bytes = 1030 * 700 * storage.bits_per_element(length) / 8
     assert bytes_by_dtype == {F16: 0, F32: 0, storage.dtype: round(expected_bytes)}
     whole = mezzo.convert(onnx.load(source), plan=plan).model
     streamed = onnx.load(tmp_path / "streamed.onnx")

@@ -76,4 +76,6 @@ class BlockStorage:
         """Bits of an element, with its share of scale and zero point. `length`: of the axis."""
         zero_bits = 0 if self.is_symmetric else self.bits
         blocks = -(-length // self.block)
-        return self.bits + blocks * (size_bits(self.scale_dtype) + zero_bits) / length
+        # Products on integers read whole blocks.
+        stored = blocks * self.block if self.form is BlockForm.FUSED else length
+        return (stored * self.bits + blocks * (size_bits(self.scale_dtype) + zero_bits)) / length

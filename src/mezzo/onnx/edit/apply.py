@@ -19,12 +19,14 @@ from mezzo.contracts.plans import (
     RunDynamic,
     StoreInBlocks,
 )
+from mezzo.formats.block_storage import BlockForm
 from mezzo.formats.dtypes import HIGH, QUANTIZED, DType
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Node, Use
 from mezzo.onnx.edit.computed_weights import ComputedWeights
 from mezzo.onnx.edit.dynamic import Dynamic
 from mezzo.onnx.edit.forms import Form, Forms
+from mezzo.onnx.edit.fused_blocks import FusedBlocks
 from mezzo.onnx.edit.placement import Placement
 from mezzo.onnx.edit.quantizing import QuantizedForms
 from mezzo.onnx.files.blobs import Blobs
@@ -66,6 +68,7 @@ class _Applier:
         self.placement = Placement(graph, handles)
         self.quantizing = QuantizedForms(graph, handles, self.forms, self.placement, blobs)
         self.dynamic = Dynamic(graph, handles, self.forms, self.placement, self.quantizing)
+        self.fused = FusedBlocks(graph, handles, self.forms, self.placement, self.quantizing, blobs)
 
     # -- edits -------------------------------------------------------------------------------------
 
@@ -80,7 +83,9 @@ class _Applier:
         self.dynamic.store(edit for edit in edits if isinstance(edit, RunDynamic))
         for edit in edits:
             if type(edit) is StoreInBlocks:
-                self.quantizing.store_in_blocks(edit)
+                is_fused = edit.storage.form is BlockForm.FUSED
+                store = self.fused.store if is_fused else self.quantizing.store_in_blocks
+                store(edit)
         stated = self.handles.declared.keys() | self.handles.tensors.keys()
         for edit in edits:
             if type(edit) is Retype:
@@ -221,6 +226,7 @@ class _Applier:
         dropped = self._drop_casts()
         dropped |= self.quantizing.drop_floats(dropped)
         self.dynamic.put_in_place()
+        self.fused.put_in_place()
         ComputedWeights(self.handles, self.names, self.placement, self.blobs).write()
         self._write_explicit_dtypes()
         self._retype_infos()
@@ -282,7 +288,7 @@ class _Applier:
             for node in self.graph.nodes
             if node.kind is Kind.CAST
             and node.outputs[0] is not None
-            and self._is_passed_by(node.outputs[0])
+            and self.forms.is_bypassed(node.outputs[0])
         }
         by_proto = {
             id(proto): number
@@ -317,11 +323,6 @@ class _Applier:
                 assert operand is not None, "a Cast has an operand"
                 proto.input[0] = self.forms.native_name(operand)
         return dropped
-
-    def _is_passed_by(self, value: int) -> bool:
-        """Whether all users of a Cast's output are rewired to other values."""
-        forms = (self.forms.rewired.get(use) for use in self.graph.uses[value])
-        return all(form is not None and form[0] != value for form in forms)
 
     def _write_explicit_dtypes(self) -> None:
         """Set the dtype attribute of EyeLike and similar operators whose output dtype now differs

@@ -164,7 +164,7 @@ class QuantizedForms:
         for parameter in tensors[1:] if has_one else ():
             del parameter.dims[:]
         operands = [
-            self._hold(number, _WORDS[part], stored)
+            self.hold(number, _WORDS[part], stored)
             for part, stored in zip(parts, tensors, strict=True)
         ]
         result = self.forms.native_name(number)
@@ -202,7 +202,7 @@ class QuantizedForms:
         tensor = deepcopy(self.handles.tensors[number])
         tensor.name = self.graph.values[number].name
         self.blobs.quantize(tensor, how)
-        return self._hold(number, "quantized", tensor)
+        return self.hold(number, "quantized", tensor)
 
     def _parameters(self, number: int, how: Quantization, has_zeros: bool = True) -> list[str]:
         """Names of scales and zero points; INT32 has no zero points."""
@@ -212,11 +212,11 @@ class QuantizedForms:
             arrays.append(("zero_point", zeros))
         shape = () if how.axis is None else (-1,)
         return [
-            self._hold(number, word, numpy_helper.from_array(array.reshape(shape)))
+            self.hold(number, word, numpy_helper.from_array(array.reshape(shape)))
             for word, array in arrays
         ]
 
-    def _hold(self, number: int, word: str, tensor: onnx.TensorProto) -> str:
+    def hold(self, number: int, word: str, tensor: onnx.TensorProto) -> str:
         """Add a constant to a value's scope, as initializer if possible, else as Constant node.
         Returns its name.
         """

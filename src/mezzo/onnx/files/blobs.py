@@ -309,7 +309,11 @@ class Blobs:
         if stored is None:
             yield self.array(tensor).reshape(-1)
             return
-        blob, start = self.blob(tensor, stored), 0
+        pieces = self._converted(stored, self.blob(tensor, stored))
+        yield from pieces if stored.blocks is None else stored.blocks.join(pieces)
+
+    def _converted(self, stored: Stored, blob: Blob) -> Iterator[Array]:
+        start = 0
         for chunk in self.read_pieces(stored):
             yield chunk if stored.keeps(blob) else stored.convert(chunk, start)
             start += chunk.size

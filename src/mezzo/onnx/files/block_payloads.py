@@ -19,11 +19,14 @@ from mezzo.plugins.discovery import rounding
 
 
 class BlockPart(enum.Enum):
-    """What of a weight in blocks a tensor has. FLOATS: the dequantized elements, FP32."""
+    """What of a weight in blocks a tensor has. TABLE: the integers as GatherBlockQuantized reads
+    them, of the fused form alone. FLOATS: the dequantized elements, FP32.
+    """
 
     INTEGERS = "integers"
     SCALES = "scales"
     ZERO_POINTS = "zero_points"
+    TABLE = "table"
     FLOATS = "floats"
 
 
@@ -96,6 +99,10 @@ class BlockPayload:
         flat = laid.reshape(-1, count * block, inner)[:, :length].reshape(-1)
         return flat if self.part is BlockPart.FLOATS else _pack(flat, self.dtype)
 
+    def join(self, pieces: Iterable[Array]) -> Iterator[Array]:
+        """The part in order, from its converted pieces."""
+        yield from pieces
+
     def to_text(self) -> str:
         """Serialize it for a marker; `read_block_payload` parses it."""
         storage = self.storage
@@ -115,6 +122,76 @@ class BlockPayload:
         )
 
 
+class RowPayload(BlockPayload):
+    """One part of a matrix that is stored in blocks as MatMulNBits and GatherBlockQuantized read
+    it: by rows of whole bytes, in which the blocks along the axis follow each other. Integers and
+    zero points are unsigned. Integers have the shape [rows, blocks, bytes], where the last block is
+    filled up with zero points; scales [rows, blocks]; zero points [rows, bytes]; a table, with
+    rows of whole bytes without filling, [rows, bytes].
+    """
+
+    __slots__ = ()
+
+    @property
+    def part_shape(self) -> tuple[int, ...]:
+        bits, (rows, blocks) = self.storage.bits, self._counts
+        match self.part:
+            case BlockPart.INTEGERS:
+                return rows, blocks, self.storage.block * bits // 8
+            case BlockPart.SCALES:
+                return rows, blocks
+            case BlockPart.ZERO_POINTS:
+                return rows, -(-blocks * bits // 8)
+        return rows, self.shape[self.storage.axis] * bits // 8
+
+    @property
+    def dtype(self) -> DType:
+        return self.storage.scale_dtype if self.part is BlockPart.SCALES else DType.UINT8
+
+    @property
+    def _counts(self) -> tuple[int, int]:
+        """Rows, and blocks of a row."""
+        length, block = self.shape[self.storage.axis], self.storage.block
+        return self.shape[1 - self.storage.axis], -(-length // block)
+
+    @property
+    def unit(self) -> int:
+        """A row; of columns two blocks of each, whose zero points fill bytes."""
+        return self.shape[1] * (1 if self.storage.axis else 2 * self.storage.block)
+
+    def convert(self, numbers: Array) -> Array:
+        block, matrix = self.storage.block, numbers.reshape(-1, self.shape[1])
+        matrix = matrix if self.storage.axis else matrix.T
+        rows, length = matrix.shape
+        whole = np.zeros((rows, -(-length // block) * block), np.float32)
+        whole[:, :length] = matrix
+        rounded = _round(whole.reshape(-1, block), self.storage)
+        if self.part is BlockPart.SCALES:
+            return round_to(rounded.scales, self.storage.scale_dtype)
+        offset = -storage_span(self.storage.dtype)[0]
+        if self.part is BlockPart.ZERO_POINTS:
+            return _pack_rows(rounded.zero_points.reshape(rows, -1) + offset, self.storage.bits)
+        integers = rounded.integers.reshape(rows, -1) + offset
+        if self.part is BlockPart.TABLE:
+            integers = integers[:, :length]
+        return _pack_rows(integers, self.storage.bits)
+
+    def join(self, pieces: Iterable[Array]) -> Iterator[Array]:
+        """Rows in order. Pieces of a matrix whose blocks are along columns hold a part of each row,
+        so the whole part is put together in memory.
+        """
+        if self.storage.axis:
+            yield from pieces
+            return
+        rows, *lengths = self.part_shape
+        result, start = np.empty((rows, math.prod(lengths)), STORAGE[self.dtype]), 0
+        for piece in pieces:
+            columns = piece.reshape(rows, -1)
+            result[:, start : start + columns.shape[1]] = columns
+            start += columns.shape[1]
+        yield result.reshape(-1)
+
+
 def block_payload_of(
     storage: BlockStorage, shape: Sequence[int], part: BlockPart, name: str
 ) -> BlockPayload:
@@ -126,7 +203,12 @@ def block_payload_of(
             f"weight {name!r} cannot be stored in blocks along axis {storage.axis}: its shape is"
             f" {list(shape)}; name an axis of it"
         )
-    return BlockPayload(storage, tuple(shape), part)
+    return _new_payload(storage, tuple(shape), part)
+
+
+def _new_payload(storage: BlockStorage, shape: tuple[int, ...], part: BlockPart) -> BlockPayload:
+    has_rows = storage.form is BlockForm.FUSED and part is not BlockPart.FLOATS
+    return (RowPayload if has_rows else BlockPayload)(storage, shape, part)
 
 
 def read_block_payload(text: str) -> BlockPayload:
@@ -142,7 +224,7 @@ def read_block_payload(text: str) -> BlockPayload:
         form=BlockForm(form),
         accuracy_level=level,
     )
-    return BlockPayload(storage, tuple(shape), BlockPart(part))
+    return _new_payload(storage, tuple(shape), BlockPart(part))
 
 
 def in_units(pieces: Iterable[Array], unit: int) -> Iterator[Array]:
@@ -191,3 +273,10 @@ def _pack(numbers: Array, dtype: DType) -> Array:
     if halves.size % 2:
         halves = np.append(halves, np.uint8(0))
     return halves[::2] | halves[1::2] << 4
+
+
+def _pack_rows(numbers: Array, bits: int) -> Array:
+    """Unsigned integers of shape [rows, elements], each row in whole bytes; flat."""
+    if bits == 4 and numbers.shape[1] % 2:
+        numbers = np.pad(numbers, ((0, 0), (0, 1)))
+    return _pack(numbers.reshape(-1), DType.UINT4 if bits == 4 else DType.UINT8)

@@ -244,7 +244,8 @@ class _Writer:
 
     def _put_stored(self, stored: Stored, size_bytes: int, sink: BinaryIO) -> None:
         before = self._done_bytes
-        for chunk in self._chunks(self._blobs.blobs[stored.blob], stored):
+        pieces = self._chunks(self._blobs.blobs[stored.blob], stored)
+        for chunk in pieces if stored.blocks is None else stored.blocks.join(pieces):
             self._put(chunk.view(np.uint8).data, sink)
         assert self._done_bytes - before == size_bytes, (
             "a payload has another size than was laid out"
