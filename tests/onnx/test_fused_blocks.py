@@ -4,6 +4,7 @@ import itertools
 import random
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -18,6 +19,7 @@ from mezzo.common.errors import ContractError
 from mezzo.contracts.plans import Plan
 from mezzo.formats.block_storage import BlockForm, BlockStorage
 from mezzo.formats.dtypes import DType
+from mezzo.numerics.measures import Ruling
 
 F16, F32 = DType.FLOAT16, DType.FLOAT32
 FUSED = BlockStorage(bits=4, block=16, axis=0, form=BlockForm.FUSED)
@@ -242,3 +244,59 @@ def test_random_models_compute_what_their_emulation_says() -> None:
             # each of the few operators in a row that read it, so 4.
             np.testing.assert_allclose(np.float32(ran[name]), np.float32(numbers), rtol=4 * 2**-10, atol=2**-10)
     assert count > 10, "the random models have such weights"
+
+
+@pytest.fixture
+def converted(tmp_path: Path) -> Path:
+    """A folder with a model, a plan of it as a file, and what a replay of the plan wrote."""
+    model = read(_ALL, W=drawn(20, 64), P=drawn(64, 24), G=drawn(64, 24), b=drawn(24))
+    onnx.save(model, tmp_path / "m.onnx")
+    storage = replace(FUSED, bits=8, scale_dtype=F16)
+    plan = plan_with(model, {"W": replace(storage, axis=1), "P": storage, "G": replace(storage, accuracy_level=4)})
+    mezzo.save_plan(plan, tmp_path / "plan.json")
+    mezzo.convert(tmp_path / "m.onnx", tmp_path / "out.onnx", plan=tmp_path / "plan.json")
+    np.savez(tmp_path / "data.npz", i=np.arange(20).repeat(4))
+    return tmp_path
+
+
+def test_replayed_file_is_what_the_plan_in_memory_gives(converted: Path) -> None:
+    plan = mezzo.load_plan(converted / "plan.json")
+    expected = mezzo.convert(onnx.load(converted / "m.onnx"), plan=plan).model
+    assert expected is not None
+    written = onnx.load(converted / "out.onnx")
+    assert written.graph.node == expected.graph.node and written.graph.initializer == expected.graph.initializer
+
+
+def test_result_is_compared_with_its_source(converted: Path) -> None:
+    comparison = mezzo.compare(converted / "m.onnx", converted / "out.onnx", data=converted / "data.npz")
+    assert comparison.verdict.ruling is Ruling.SAME
+
+
+def test_plan_and_result_explain_a_product(converted: Path) -> None:
+    for plan in (mezzo.load_plan(converted / "plan.json"), mezzo.plan(converted / "out.onnx", to="fp16")):
+        (line,) = mezzo.explain(plan, "mm")
+        assert (line.name, line.precision.compute) == ("mm", F16)
+
+
+def test_result_is_read_again(converted: Path) -> None:
+    shown = mezzo.show(converted / "out.onnx")
+    assert "weight P_quantized: u8[24,4,16]" in shown and "accuracy_level=4" in shown
+    plan = mezzo.plan(converted / "out.onnx", to="fp16")
+    low = [node.name for node in plan.nodes if node.kind == "op" and node.precision.compute is F16]
+    assert low == ["emb", "mm", "relu", "gemm", "head"]
+
+
+def test_file_in_fp32_with_integers_is_lowered_like_any_other(converted: Path) -> None:
+    """Scales of MatMulNBits follow the activations' type."""
+    model = onnx.load(converted / "m.onnx")
+    result = stored_by(model, {"W": replace(FUSED, axis=1), "P": FUSED}, policy="off")
+    low = mezzo.convert(result, to="fp16").model
+    assert low is not None
+    onnx.checker.check_model(low)
+    types = {tensor.name: tensor.data_type for tensor in low.graph.initializer}
+    assert types["P_scale"] == types["W_scale"] == onnx.TensorProto.FLOAT16
+    feeds = {"i": np.arange(20)}
+    for name, numbers in run(low, feeds).items():
+        # Two roundings to FP16 of results of about 1: of the embedding and of the result; and one of each scale.
+        expected = run(result, feeds)[name]
+        np.testing.assert_allclose(np.float32(numbers), expected, rtol=0, atol=3 * 2**-10 * np.abs(expected).max())
