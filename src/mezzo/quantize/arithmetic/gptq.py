@@ -2,20 +2,29 @@
 nearest.
 
 Later weights compensate the rounding error of earlier ones, as far as their inputs correlate (error
-feedback by the Cholesky factor of the inverse second-moment matrix, GPTQ's Hessian). Each weight
-becomes one of its two neighbouring integers: one bit says which, and no weight moves by more than a
-step.
+feedback by the Cholesky factor of the inverse second-moment matrix, GPTQ's Hessian). With scales
+that are given, each weight becomes one of its two neighbouring integers: one bit says which, and no
+weight moves by more than a step. In blocks, scales and zero points follow the compensation.
 
 Source: Frantar et al., "GPTQ", 2022; Nagel et al., "Up or Down? Adaptive Rounding", 2020, for the
 two neighbours.
 """
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 
 from mezzo.contracts.calibrator import Grid
+from mezzo.contracts.rounding import Rounding
+from mezzo.formats.block_storage import BlockStorage
+from mezzo.formats.dtypes import storage_span
 from mezzo.formats.quantization import Quantization
 from mezzo.quantize.arithmetic.arithmetic import laid
 from mezzo.quantize.arithmetic.products import Doubles, Floats, InputMoments, Product
+
+Integers = npt.NDArray[np.int32]
 
 # Damping: noise added to the inputs, as a fraction of their mean square, so that few samples are
 # not overfitted.
@@ -115,22 +124,74 @@ def _rounded(steps: Doubles, scales: Doubles, square: Doubles, low: int, high: i
     """Integers for steps [inputs, outputs], each one of its two neighbours."""
     # Inputs with the largest moments are rounded first, while all others can still compensate.
     order = np.argsort(-np.diag(square), kind="stable")
-    feedback = _feedback(square[np.ix_(order, order)])
-    remaining, scales = (steps * scales)[order], scales[order]
-    below = np.floor(steps[order])
-    rounded = np.empty_like(remaining)
-    for start in range(0, len(remaining), _RUN):
-        end = min(start + _RUN, len(remaining))
-        errors = np.empty((end - start, remaining.shape[1]))
-        for at in range(start, end):
-            nearest = np.rint(remaining[at] / scales[at])
-            rounded[at] = np.clip(np.clip(nearest, below[at], below[at] + 1), low, high)
-            errors[at - start] = (remaining[at] - rounded[at] * scales[at]) / feedback[at, at]
-            remaining[at + 1 : end] -= np.outer(feedback[at, at + 1 : end], errors[at - start])
-        remaining[end:] -= feedback[start:end, end:].T @ errors
+    scales, below = scales[order], np.floor(steps[order])
+    rounded = np.empty_like(below)
+
+    def to_neighbour(at: int, remaining: Doubles) -> Doubles:
+        nearest = np.rint(remaining[at] / scales[at])
+        rounded[at] = np.clip(np.clip(nearest, below[at], below[at] + 1), low, high)
+        return np.asarray(rounded[at] * scales[at])
+
+    _round_rows(steps[order] * scales, square[np.ix_(order, order)], _RUN, to_neighbour)
     integers = np.empty_like(rounded)
     integers[order] = rounded
     return integers
+
+
+class RoundedMatrix(NamedTuple):
+    """Integers of shape [inputs, outputs]; scales and zero points of shape [blocks, outputs], as
+    DequantizeLinear with `block_size` reads them along axis 0.
+    """
+
+    integers: Integers
+    scales: Floats
+    zero_points: Integers
+
+
+def round_blocks(
+    weights: Floats, square: Doubles, storage: BlockStorage, base: Rounding
+) -> RoundedMatrix:
+    """GPTQ rounding of weights [inputs, outputs] in blocks along the inputs. `base` chooses each
+    block's scale and zero point, from the weights after the compensation of all earlier blocks.
+
+    `square`: second moments of the inputs, [inputs, inputs].
+    """
+    inputs, outputs = weights.shape
+    block, (low, high) = storage.block, storage_span(storage.dtype)
+    scales = np.empty((-(-inputs // block), outputs), np.float32)
+    zeros, integers = np.empty(scales.shape, np.int32), np.empty(weights.shape, np.int32)
+
+    def to_grid(at: int, remaining: Doubles) -> Doubles:
+        number = at // block
+        if at % block == 0:
+            padded = np.zeros((outputs, block), np.float32)
+            padded[:, : inputs - at] = remaining[at : at + block].T
+            _, scales[number], zeros[number] = base.round(padded, storage)
+        scale = scales[number].astype(np.float64)
+        integers[at] = np.clip(np.rint(remaining[at] / scale) + zeros[number], low, high)
+        return np.asarray((integers[at] - zeros[number]) * scale)
+
+    # A block whose grid is chosen has no row outside the run with updates still to come.
+    run = _RUN if block % _RUN == 0 else block * max(1, _RUN // block)
+    _round_rows(weights.astype(np.float64), square, run, to_grid)
+    return RoundedMatrix(integers, scales, zeros)
+
+
+def _round_rows(
+    remaining: Doubles, square: Doubles, run: int, rounded: Callable[[int, Doubles], Doubles]
+) -> None:
+    """Round the rows of weights [inputs, outputs] in order; later rows, which are overwritten,
+    compensate the error of each. `rounded` returns one row's dequantized weights; rows after the
+    end of its run of `run` rows are updated with the run.
+    """
+    feedback = _feedback(square)
+    for start in range(0, len(remaining), run):
+        end = min(start + run, len(remaining))
+        errors = np.empty((end - start, remaining.shape[1]))
+        for at in range(start, end):
+            errors[at - start] = (remaining[at] - rounded(at, remaining)) / feedback[at, at]
+            remaining[at + 1 : end] -= np.outer(feedback[at, at + 1 : end], errors[at - start])
+        remaining[end:] -= feedback[start:end, end:].T @ errors
 
 
 def _feedback(square: Doubles) -> Doubles:
