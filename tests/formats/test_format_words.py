@@ -73,9 +73,11 @@ def test_dtypes_of_libraries_are_told_by_their_names(given_dtype: object, word: 
         (ml_dtypes.float8_e4m3fn, "scales from data"),
         (ml_dtypes.float8_e4m3fnuz, "takes E4M3FN and E5M2 with a scale"),
         ("mxfp8", "takes E4M3FN and E5M2 with a scale"),
-        ("nf4", "4 and 6 bits"),
+        ("nf4", "no floats of 4 or 6 bits"),
         (np.int8, "scales from data"),
-        ("Q4_K_M", "those of eight bits"),
+        ("Q4_K_M", "a format of GGUF files"),
+        ("int4", "how weights are stored"),
+        ("int5", "for weights alone int8w and int4"),
         ("tf32", "a mode of the GPU"),
         ("mixed_float16", "every conversion mixes"),
         ("auto", "leave to out"),
@@ -108,6 +110,11 @@ def test_no_word_stands_for_two_formats() -> None:
     words = [word for row in FORMATS.values() for word in row.words]
     assert len(set(words)) == len(words)
     assert all(FORMATS[dtype].words[0] == word for word, dtype in LEVEL_DTYPES.items())
+
+
+@pytest.mark.parametrize("written", ["INT4", "w4a16", "q4", "uint4", DType.INT4, DType.UINT4])
+def test_formats_of_weights_have_the_names_of_other_tools(written: object) -> None:
+    assert read_formats([written, "fp16"]) == ("int4", "fp16")
 
 
 @pytest.mark.parametrize("written", ["int8,bf16", "bf16, INT8", ["bfloat16", "i8"], (DType.BFLOAT16, "int8")])

@@ -24,13 +24,13 @@ from mezzo.tables.ops import dialects, op_facts
 from mezzo.tables.policy import Category, Policy, rule
 from mezzo.tables.target import KernelListing, Target, kernels
 
-FP6, INT4 = DType.FLOAT6E3M2, DType.INT4
-# As their rows in the table of formats would be; INT4 stands for whole numbers that are scaled.
+FP6, INT2 = DType.FLOAT6E3M2, DType.INT2
+# As their rows in the table of formats would be; INT2 stands for whole numbers that are scaled.
 LEARNED = {
     "fp6": Format(
         dtype=FP6, size_bytes=1, max_finite=28.0, smallest_normal=2.0**-2, smallest_subnormal=2.0**-4, eps=2.0**-2
     ),
-    "int4": Format(dtype=INT4, size_bytes=1, max_finite=7.0, smallest_normal=1.0, smallest_subnormal=1.0, eps=1.0),
+    "int2": Format(dtype=INT2, size_bytes=1, max_finite=1.0, smallest_normal=1.0, smallest_subnormal=1.0, eps=1.0),
 }
 OPERATORS: list[tuple[tuple[str, str], OpFacts | None]] = [
     *(((dialect, op), row) for dialect in dialects() for op, row in op_facts(dialect).items()),
@@ -223,7 +223,7 @@ def test_rows_that_name_a_format_are_heeded_in_it() -> None:
     )
     assert running.refusal("onnx", "MatMul", 13, {}, FP6) is None
     assert running.refusal("onnx", "Sin", 13, {}, FP6) is not None
-    assert running.refusal("onnx", "MatMul", 13, {}, INT4) is not None
+    assert running.refusal("onnx", "MatMul", 13, {}, INT2) is not None
 
 
 def test_formats_of_a_whole_policy_or_target_may_be_named() -> None:

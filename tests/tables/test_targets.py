@@ -124,6 +124,7 @@ def test_every_row_has_a_reason_a_source_and_a_version(target):
 def test_every_target_says_what_each_low_dtype_gains(target):
     spoken = {dtype for dtype in LEVEL_DTYPES.values() if target.covers(dtype)}
     assert {gain.dtype for gain in target.gains} >= spoken
+    spoken |= {dtype for bits, dtype in ((4, DType.INT4), (8, DType.INT8)) if target.reads_blocks(bits)}
     # Of what it runs nothing in, a table may say why.
     assert not any(gain.is_faster for gain in target.gains if gain.dtype not in spoken)
     assert all(gain.because and gain.source and gain.since for gain in target.gains)

@@ -3,6 +3,7 @@ identified by name, so that none of these libraries has to be installed. The nam
 in its row of `FORMATS`.
 """
 
+from collections import ChainMap
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
@@ -31,8 +32,8 @@ _WEIGHT_ALIASES = {
 }
 # Every format that a conversion can be asked for; of weights the type of symmetric integers.
 _WEIGHT_DTYPES = {"int4": DType.INT4, "int8w": DType.INT8}
-FORMAT_DTYPES: Mapping[str, DType] = MappingProxyType({**_WEIGHT_DTYPES, **LEVEL_DTYPES})
-FORMAT_WORDS = tuple(FORMAT_DTYPES)
+FORMAT_DTYPES: Mapping[str, DType] = ChainMap(LEVEL_DTYPES, _WEIGHT_DTYPES)
+FORMAT_WORDS = FORMAT_DTYPES.keys()
 
 # Asks for the formats, and the target, that gain on this machine.
 AUTO = "auto"
@@ -63,14 +64,15 @@ _ELSEWHERE: tuple[tuple[tuple[str, ...], str], ...] = (
             "e3m2",
             "e2m3",
         ),
-        "of four bits a conversion takes integers with a scale for a block of weights, int4",
+        (
+            "mezzo writes no floats of 4 or 6 bits; weights alone can be integers of four bits with"
+            " a scale for each block, int4"
+        ),
     ),
     (
         (
             "int",
             "uint",
-            "q5",
-            "q6",
             "qint",
             "quint",
             "w8a",
@@ -79,6 +81,10 @@ _ELSEWHERE: tuple[tuple[tuple[str, ...], str], ...] = (
             "qdq",
         ),
         "of integers a conversion takes int8, and for weights alone int8w and int4",
+    ),
+    (
+        ("q2", "q3", "q4", "q5", "q6", "q8", "iq", "gguf"),
+        "that is a format of GGUF files; in ONNX the nearest are int4 and int8w, of weights alone",
     ),
     (
         ("tf32", "tensorfloat", "xfloat"),
