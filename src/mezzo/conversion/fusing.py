@@ -1,6 +1,6 @@
 """Normal form of a model before quantization: constant folding and fusion of adjacent operators."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from mezzo.common.errors import InputError
@@ -55,7 +55,7 @@ def _fuse(model: Model, options: Options) -> tuple[Model, Options]:
     already quantized is returned unchanged, so quantizing twice is idempotent.
     """
     planning = options.planning
-    if not _is_fused(planning.line, options.fuse):
+    if not _is_fused(planning.line, options.fuse, bool(planning.weight_bits)):
         return model, options
     reading = model.read(planning.low)
     graph, quantized = reading.graph, planning.line.quantized_format
@@ -67,7 +67,7 @@ def _fuse(model: Model, options: Options) -> tuple[Model, Options]:
     ]
     excluded = {node.id for pattern in planning.exclude for node in matched(graph, pattern)}
     unfused = sorted(excluded.union(*(nodes_in(graph, region) for region in regions)))
-    fused = model.fused(reading, unfused, _copied(planning.line), planning.target.respellings)
+    fused = model.fused(reading, unfused, _copied(planning.line, planning.weight_bits), planning.target.respellings)
     if fused is model:
         return model, options
     fused_graph = fused.read(planning.low).graph
@@ -84,14 +84,15 @@ def fused_as(model: Model, given: Plan, respellings: Sequence[Respelling] = ()) 
     fuse = dict(given.settings).get("fuse", "standard")
     if given.line.quantized is not None:
         model = model.widened()
-    if not _is_fused(given.line, fuse):
+    if not _is_fused(given.line, fuse, bool(given.in_blocks)):
         return model
     reading = model.read(float_of(given.line), given.version)
     if _came_quantized(reading.graph):
         return model
     ops = {name: node.op for name, node in given.by_name.items()}
     unfused = [node.id for node in reading.graph.nodes if ops.get(node.name) == node.op]
-    return model.fused(reading, unfused, _copied(given.line), respellings)
+    bits = {storage.bits for _, storage in given.in_blocks}
+    return model.fused(reading, unfused, _copied(given.line, bits), respellings)
 
 
 def _came_quantized(graph: Graph) -> bool:
@@ -100,15 +101,15 @@ def _came_quantized(graph: Graph) -> bool:
     return any(row.transfer is not Transfer.DEQUANTIZE for row in rows)
 
 
-def _is_fused(line: PrecisionLine, fuse: str) -> bool:
-    return fuse == "simplify" or (fuse != "none" and line.quantized is not None)
+def _is_fused(line: PrecisionLine, fuse: str, is_in_blocks: bool) -> bool:
+    """Whether the normal form is planned: scales, and weights in blocks, are of its constants."""
+    return fuse == "simplify" or (fuse != "none" and (line.quantized is not None or is_in_blocks))
 
 
-def _copied(line: PrecisionLine) -> float:
-    """Bytes of a stored weight at the line's lowest level, relative to FP32."""
-    return (
-        1.0 if line.quantized_format is None else size_bits(line.quantized_format) / size_bits(HIGH)
-    )
+def _copied(line: PrecisionLine, weight_bits: Collection[int]) -> float:
+    """Bytes of a stored weight at the line's lowest level, or in blocks, relative to FP32."""
+    levels = [] if line.quantized_format is None else [size_bits(line.quantized_format)]
+    return min([*levels, *weight_bits, size_bits(HIGH)]) / size_bits(HIGH)
 
 
 def _tell(before: Graph, after: Graph) -> str:

@@ -134,6 +134,15 @@ FORMATS: dict[DType, Format] = {
         eps=2.0**-7,
         words=("int8", "i8", "u8", "uint8", "s8", "qint8", "quint8", "q8", "w8a8"),
     ),
+    # Of weights in blocks of four bits: a step is an eighth of the block's range.
+    DType.INT4: Format(
+        dtype=DType.INT4,
+        size_bytes=1,
+        max_finite=3.4028234663852886e38,
+        smallest_normal=2.0**-126,
+        smallest_subnormal=2.0**-149,
+        eps=2.0**-3,
+    ),
     # Range as above; the largest step is 1/14 (E4M3) and 1/7 (E5M2) of the largest number.
     DType.QUANTIZED_E4M3: Format(
         dtype=DType.QUANTIZED_E4M3,

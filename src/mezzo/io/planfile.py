@@ -315,7 +315,7 @@ def _line(document: dict[str, object]) -> PrecisionLine:
     if base is not HIGH:
         raise ValueError(f"base is {base}, wanted {HIGH}")
     dtypes = tuple(map(DType, words))
-    low_dtypes = {dtype for dtype in FORMATS if size_bits(dtype) < size_bits(HIGH)}
+    low_dtypes = {dtype for dtype in FORMATS if size_bits(dtype) < size_bits(HIGH)} - {DType.INT4}
     if (
         len(dtypes) < 2
         or len({*dtypes}) < len(dtypes)

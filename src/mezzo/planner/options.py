@@ -82,10 +82,12 @@ class Options:
 
     @property
     def prepares_model(self) -> bool:
-        """Whether a rewritten model is planned: prepared for quantization, or in normal form by
-        request.
+        """Whether a rewritten model is planned: prepared for quantization or for weights in blocks,
+        or in normal form by request.
         """
-        return self.planning.line.quantized is not None or self.fuse == "simplify"
+        planning = self.planning
+        is_stored = planning.line.quantized is not None or bool(planning.weight_bits)
+        return is_stored or self.fuse == "simplify"
 
     def with_settings(self, **texts: str) -> "Options":
         """A copy with some of the plan's settings changed or added."""

@@ -114,7 +114,7 @@ class Gain:
     short: str | None = None
 
     def __post_init__(self) -> None:
-        assert self.dtype in (*FORMATS, DType.INT4, DType.INT8), (
+        assert self.dtype in (*FORMATS, DType.INT8), (
             f"a gain is of a format, and {self.dtype} is none"
         )
 

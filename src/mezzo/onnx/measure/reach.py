@@ -18,6 +18,8 @@ _SHAPE_ONLY = frozenset(
 QUANTIZES = frozenset(
     {"DynamicQuantizeLSTM", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "QuantizeLinear"}
 )
+# Operators of ONNX Runtime that read weights as integers of `bits` bits.
+_READS_BLOCKS = frozenset({"GatherBlockQuantized", "MatMulNBits"})
 # Operators that output indices of the largest or smallest elements, with the position of that
 # output, and those that pass such indices on, or cast them.
 _PICKS = {"ArgMax": 0, "ArgMin": 0, "TopK": 1}
@@ -76,7 +78,7 @@ def _walk(graph: onnx.GraphProto, scope: TypedScope, bits: _Bits) -> None:
         elif bodies:
             outputs = _walk_bodies(node, bodies, operands, bits)
         else:
-            steps = _steps(scope, node) if node.op_type in QUANTIZES else 0
+            steps = _steps(scope, node) if node.op_type in QUANTIZES else _blocks(scope, node)
             index_bits = operands[0] & _LABELS if operands and node.op_type in _MOVES else 0
             outputs = [_union(operands) & ~_LABELS | index_bits | steps] * len(node.output)
             if not node.domain and _PICKS.get(node.op_type, len(outputs)) < len(outputs):
@@ -90,6 +92,22 @@ def _steps(scope: TypedScope, node: onnx.NodeProto) -> int:
     """The bit of a quantizer's output format: QUANTIZED8 for integers, else the stored format."""
     stored = next(iter(formats_in(scope.types.get(node.output[0], ""))), DType.UINT8)
     return 1 << (_FORMATS.index(STORES.get(stored, DType.QUANTIZED8)) + 1)
+
+
+def _blocks(scope: TypedScope, node: onnx.NodeProto) -> int:
+    """The bit of weights in low-bit blocks that an operator reads: INT4, or QUANTIZED8 for eight
+    bits; 0 if it reads none.
+    """
+    attributes = {attribute.name: attribute.i for attribute in node.attribute}
+    if node.op_type in _READS_BLOCKS:
+        bits = attributes.get("bits", 4)
+    elif node.op_type == "DequantizeLinear":
+        is_low = "int4" in scope.types.get(node.input[0], "")
+        bits = 4 if is_low else 8 if attributes.get("block_size") else 0
+    else:
+        return 0
+    dtype = DType.INT4 if 0 < bits <= 4 else DType.QUANTIZED8
+    return 1 << (_FORMATS.index(dtype) + 1) if bits else 0
 
 
 def _walk_bodies(
