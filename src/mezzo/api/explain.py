@@ -12,7 +12,7 @@ from mezzo.common.errors import InputError
 from mezzo.common.message_style import listing
 from mezzo.common.name_matching import fold, nearest
 from mezzo.contracts.options.keywords import spell_keyword
-from mezzo.contracts.plans import Explanation, Plan, PlannedNode
+from mezzo.contracts.plans import Explanation, Plan, PlannedNode, PlannedWeight
 from mezzo.ir.selectors import is_in_region
 from mezzo.report.text.chain import suggest_change
 
@@ -98,14 +98,27 @@ def explain_word(of: Plan, word: str) -> Explanation:
     lookup = find_meant(of, word)
     chains = tuple(chain_of(of, node) for node in lookup.nodes)
     changes = tuple(_find_changes(chains[0], of)) if len(chains) == 1 else ()
-    return Explanation(plan=of, word=word, known=lookup.known.value, chains=chains, changes=changes)
+    return Explanation(
+        plan=of,
+        word=word,
+        known=lookup.known.value,
+        chains=chains,
+        changes=changes,
+        weights=weights_of(of, lookup),
+    )
+
+
+def weights_of(of: Plan, lookup: Meant) -> tuple[PlannedWeight, ...]:
+    """The weight that a word names, or those that the only node that it refers to reads."""
+    named = tuple(weight for weight in of.weights if lookup.word in (weight.name, weight.value))
+    return named or (of.weights_read(lookup.nodes[0].name) if len(lookup.nodes) == 1 else ())
 
 
 def _find_changes(chain: tuple[PlannedNode, ...], of: Plan) -> Iterator[tuple[str, str]]:
     """Keywords that change both ends of a chain: the root and the node asked for."""
     for node in dict.fromkeys((chain[-1], chain[0])):
         keyword = node.rule.replace("-", "_")
-        change = suggest_change(node, of.lows)
+        change = suggest_change(node, of.lows, of.weights_read(node.name))
         if node.rule in _ASKED_RULES:
             yield f"without that {keyword}", f"lets the policy decide about {node.name!r}"
         elif change is not None:
@@ -136,6 +149,8 @@ def _readings(of: Plan, word: str) -> Iterator[tuple[NameKind, frozenset[str]]]:
         )
     yield NameKind.MADE, frozenset(of.names.makers.get(word, ())) & of.by_name.keys()
     yield NameKind.READ, frozenset(of.names.readers.get(word, ())) & of.by_name.keys()
+    readers = [weight.readers for weight in of.weights if weight.name == word]
+    yield NameKind.READ, frozenset(*readers) & of.by_name.keys()
     yield (
         NameKind.NODE,
         frozenset({f"{port_kind} {word}" for port_kind in ("input", "output")} & of.by_name.keys()),

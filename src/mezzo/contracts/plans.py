@@ -136,6 +136,23 @@ class PlannedNode(NamedTuple):
     cause: str | None
 
 
+class PlannedWeight(NamedTuple):
+    """A float constant of a model whose weights may be stored in blocks.
+
+    `name`: of its node; `value`: its own. `size_bytes`: in the model, `stored_bytes`: in the
+    result. `storage`: None in floats. `rule`, `because`: why it is stored so. `readers`: nodes.
+    """
+
+    name: str
+    value: str
+    size_bytes: int
+    stored_bytes: int
+    storage: BlockStorage | None
+    rule: str
+    because: str
+    readers: tuple[str, ...]
+
+
 class NodeAliases(NamedTuple):
     """Other names of a plan's nodes: producers by value name; users of values that no planned node
     produces; the modules that nodes were exported from; dtypes of values without floats.
@@ -161,8 +178,8 @@ class Plan(Displayed):
     name. `origin`: recorded decisions of the model that affect the plan; `gain`: the target's
     performance row; `choice`: the reason for a default format; `obstacle`: why the opset was not
     raised though more would run low; `apart`: number of operators that compute in a float that is
-    no level of the plan, by dtype. `names` are empty for a plan loaded without its model. Nodes,
-    fingerprint and names are computed on first access: most conversions need none.
+    no level of the plan, by dtype. `names` and `weights` are empty for a plan loaded without its
+    model. They, nodes and fingerprint are computed on first access: most conversions need none.
     """
 
     line: PrecisionLine
@@ -186,21 +203,35 @@ class Plan(Displayed):
     make_names: Callable[[], NodeAliases] = field(
         default=lambda: _NO_NAMES, repr=False, compare=False
     )
+    make_weights: Callable[[], tuple[PlannedWeight, ...]] = field(
+        default=tuple, repr=False, compare=False
+    )
 
     def detached(self) -> "Plan":
         """A copy with nodes and names computed: it keeps no graph."""
         nodes, fingerprint, names = self.nodes, self.fingerprint, self.names
+        weights = self.weights
         return replace(
             self,
             make_nodes=lambda: nodes,
             make_fingerprint=lambda: fingerprint,
             make_names=lambda: names,
+            make_weights=lambda: weights,
         )
 
     @cached_property
     def names(self) -> NodeAliases:
         """Other names of the nodes."""
         return self.make_names()
+
+    @cached_property
+    def weights(self) -> tuple[PlannedWeight, ...]:
+        """The float constants, if some were to be stored in blocks and the model is at hand."""
+        return self.make_weights()
+
+    def weights_read(self, node: str) -> tuple[PlannedWeight, ...]:
+        """The weights that a node reads, by its name."""
+        return tuple(weight for weight in self.weights if node in weight.readers)
 
     @cached_property
     def nodes(self) -> tuple[PlannedNode, ...]:
@@ -265,7 +296,8 @@ class Explanation(Tabled):
 
     `known`: the kind of name that the word is. `chains`: each node, the node that caused its
     precision, and so on. `changes`: keywords of `mezzo.convert` that change the precision of a
-    single node, each with its effect.
+    single node, each with its effect. `weights`: the weight of that name, or those that a single
+    node reads, of a plan that stores weights in blocks.
     """
 
     plan: Plan
@@ -273,6 +305,7 @@ class Explanation(Tabled):
     known: str
     chains: tuple[tuple[PlannedNode, ...], ...]
     changes: tuple[tuple[str, str], ...]
+    weights: tuple[PlannedWeight, ...] = ()
 
     def __repr__(self) -> str:
         return str(self)

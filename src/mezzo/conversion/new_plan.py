@@ -21,6 +21,7 @@ from mezzo.planner.choices.block_weights import names_of
 from mezzo.planner.choices.quantizing import dynamic_names, parameters_of
 from mezzo.planner.options import Options
 from mezzo.planner.plan_options import PlanningOptions
+from mezzo.planner.planned_weights import planned_weights
 from mezzo.planner.planner import Judged
 from mezzo.planner.reasons import reasons
 from mezzo.planner.recording import category_of, precision_of
@@ -62,6 +63,7 @@ def make_plan(
         choice=options.choice,
         apart=_apart(problem.graph, problem.line),
         make_names=lambda: aliases_in(problem.graph),
+        make_weights=lambda: planned_weights(problem, planning, edits),
     )
 
 

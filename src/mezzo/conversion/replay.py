@@ -19,6 +19,7 @@ from mezzo.planner.check import check, check_nodes
 from mezzo.planner.choices.gains import recorded_gain
 from mezzo.planner.lower import lower
 from mezzo.planner.options import Options, check_levels
+from mezzo.planner.planned_weights import planned_weights
 from mezzo.planner.planner import judge
 from mezzo.tables.target import Gain
 
@@ -78,7 +79,12 @@ def replay(model: Model, options: Options, given: Plan) -> Decided:
     )
     return Decided(
         reading=reading,
-        plan=replace(given, edits=edits, gain=_gain_of(given)),
+        plan=replace(
+            given,
+            edits=edits,
+            gain=_gain_of(given),
+            make_weights=lambda: planned_weights(problem, planning, edits),
+        ),
         problem=problem,
         levels=levels,
         spell_record=record,

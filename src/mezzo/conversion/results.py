@@ -269,9 +269,11 @@ def _summary(model: Model, decided: "Decided", size_after_bytes: int) -> Summary
     notes = list(decided.plan.notes)
     if decided.plan.version is not None and decided.plan.version != before:
         version_word, after = model.frontend.words.version, decided.plan.version
-        lows = " and ".join(map(str, decided.plan.lows))
+        plan = decided.plan
+        formats = " and ".join(plan.formats if plan.in_blocks else map(str, plan.lows))
         notes.append(
-            f"the {version_word} went from {before} to {after}: only there the schema allows {lows}"
+            f"the {version_word} went from {before} to {after}: only there the schema allows"
+            f" {formats}"
         )
     return Summary(
         low_nodes=low,

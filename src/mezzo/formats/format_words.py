@@ -32,7 +32,7 @@ _WEIGHT_ALIASES = {
 }
 # Every format that a conversion can be asked for; of weights the type of symmetric integers.
 _WEIGHT_DTYPES = {"int4": DType.INT4, "int8w": DType.INT8}
-FORMAT_DTYPES: Mapping[str, DType] = ChainMap(LEVEL_DTYPES, _WEIGHT_DTYPES)
+FORMAT_DTYPES: Mapping[str, DType] = ChainMap(_WEIGHT_DTYPES, LEVEL_DTYPES)
 FORMAT_WORDS = FORMAT_DTYPES.keys()
 
 # Asks for the formats, and the target, that gain on this machine.

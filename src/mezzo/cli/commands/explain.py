@@ -54,7 +54,7 @@ def explain(
     chosen = options.to_library()
 
     from mezzo.api import convert as pipeline
-    from mezzo.api.explain import find_meant
+    from mezzo.api.explain import find_meant, weights_of
     from mezzo.cli.progress import Patience
     from mezzo.contracts.options.keywords import named_settings
     from mezzo.io.planfile import load_plan
@@ -70,9 +70,10 @@ def explain(
         _print_chain(model, plan, match, options, as_json=as_json)
         return
     meant = match.word, match.known.value, match.nodes
+    weights = weights_of(plan, match)
     own_options = shared.CommandOptions() if is_saved else options
     print_result(
-        lambda: describe_meant(os.fspath(model), *meant),
+        lambda: describe_meant(os.fspath(model), *meant, weights),
         lambda layout: _report_meant(layout, model, plan, match, own_options),
         as_json=as_json,
     )
@@ -82,13 +83,15 @@ def _report_meant(
     layout: "Layout", model: Path, plan: "Plan", match: "Meant", options: shared.CommandOptions
 ) -> "list[RenderableType]":
     """The report on several nodes: their precisions, and commands that explain single ones."""
+    from mezzo.api.explain import weights_of
     from mezzo.cli.hints.next_commands import steps_to_single_nodes
     from mezzo.report.text.conversion import report_next_steps
     from mezzo.report.text.meant import report_meant
     from mezzo.report.text.measured.comparison import report_notes
+    from mezzo.report.text.weights import report_weights
 
     parts = report_meant(layout, match.word, match.known.value, match.nodes)
-    parts += report_notes(plan.origin)
+    parts += [*report_weights(weights_of(plan, match)), *report_notes(plan.origin)]
     return parts + report_next_steps(steps_to_single_nodes(model, match.nodes, options))
 
 
@@ -96,7 +99,7 @@ def _print_chain(
     model: Path, plan: "Plan", match: "Meant", options: shared.CommandOptions, *, as_json: bool
 ) -> None:
     """Print the chain of causes of one node. Options are those of a model; a plan has its own."""
-    from mezzo.api.explain import chain_of
+    from mezzo.api.explain import chain_of, weights_of
     from mezzo.api.partition import find_unit
     from mezzo.cli.hints.next_commands import advise_on_plan, steps_after_explanation
     from mezzo.report.records.account import describe_chain
@@ -104,9 +107,11 @@ def _print_chain(
     from mezzo.report.text.conversion import report_aside, report_next_steps
     from mezzo.report.text.meant import report_origin
     from mezzo.report.text.measured.comparison import report_notes
+    from mezzo.report.text.weights import report_weights
 
     is_saved = model.suffix.lower() == ".json"
     chain = chain_of(plan, match.nodes[0])
+    weights = weights_of(plan, match)
     unit = None if is_saved else find_unit(model, chain[0].name, options.to_library())
 
     def report(layout: "Layout") -> "list[RenderableType]":
@@ -114,10 +119,12 @@ def _print_chain(
         precisions = {entry.name: entry.precision.compute for entry in plan.nodes}
         parts = report_origin(match.word, match.known.value, chain[0])
         parts += report_chain(chain, plan.lows, unit, target, precisions)
-        parts += report_notes(plan.origin)
+        parts += [*report_weights(weights), *report_notes(plan.origin)]
         if is_saved:
             return parts + report_aside(advise_on_plan(model, chain[0]), CHANGES)
-        steps = steps_after_explanation(model, chain, plan.lows, options)
+        steps = steps_after_explanation(model, chain, plan, options)
         return parts + (report_next_steps(steps, CHANGES) if steps else [])
 
-    print_result(lambda: describe_chain(os.fspath(model), chain, unit), report, as_json=as_json)
+    print_result(
+        lambda: describe_chain(os.fspath(model), chain, unit, weights), report, as_json=as_json
+    )

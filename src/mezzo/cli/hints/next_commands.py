@@ -18,7 +18,6 @@ from mezzo.contracts.options.option import (
 )
 from mezzo.contracts.options.request import Request
 from mezzo.contracts.plans import Plan, PlannedNode
-from mezzo.formats.dtypes import DType
 from mezzo.formats.format_words import spell_formats
 from mezzo.report.layout.names import clean, join_or, quote
 from mezzo.report.records.groups import choose_example, group_high_nodes
@@ -129,7 +128,7 @@ def steps_after_planning(
 
 
 def steps_after_explanation(
-    source: Path, chain: Sequence[PlannedNode], lows: Sequence[DType], options: CommandOptions
+    source: Path, chain: Sequence[PlannedNode], plan: Plan, options: CommandOptions
 ) -> Steps:
     """Options that change the nodes at both ends of a chain: the root and the requested node."""
     steps: Steps = []
@@ -138,7 +137,7 @@ def steps_after_explanation(
             dropped = _dropped(options, f"--{node.rule}", node.because)
             steps.append((_command("plan", source, "", dropped), f"leaves out that --{node.rule}"))
             continue
-        change = suggest_change(node, lows)
+        change = suggest_change(node, plan.lows, plan.weights_read(node.name))
         if change is not None:
             (option, value), effect = change
             remaining = _without(options, [option])
@@ -248,6 +247,8 @@ def _is_policy(rule: str) -> bool:
 
 
 def _why(node: PlannedNode, plan: Plan) -> str:
+    if not plan.lows:
+        return "how its weight is stored, and why"
     return (
         f"why this node {'stays' if node.precision.compute is plan.high else 'runs'} in"
         f" {node.precision.compute}"

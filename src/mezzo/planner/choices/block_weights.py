@@ -3,10 +3,13 @@
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+from mezzo.common.message_style import option
 from mezzo.contracts.problem import Choice, Problem
 from mezzo.formats.block_storage import BlockForm, BlockStorage
-from mezzo.formats.dtypes import HIGH, DType
+from mezzo.formats.dtypes import FLOATING, HIGH, DType
+from mezzo.formats.format_words import weight_word
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Use
 from mezzo.tables.block_kernels import BlockKernel
@@ -55,37 +58,102 @@ class BlockWeight:
         return [size for size in first.blocks if all(size in row.blocks for row in others)]
 
 
+class FloatWeight(NamedTuple):
+    """A weight that no kernel reads in blocks. `rule`: the kind of reason; `because`: a sentence."""
+
+    value: int
+    rule: str
+    because: str
+
+
 def block_weights(
     graph: Graph, target: Target, bits: int, excluded: Set[int] = frozenset()
 ) -> Iterator[BlockWeight]:
     """Weights that the target's kernels can read in integers of `bits` bits, in graph order.
 
-    Every use must have a kernel, and all kernels one axis and form. Readers of a DequantizeLinear
-    share it, which runtimes do not fuse, so there it has one reader. `excluded`: nodes that read
-    floats.
+    `excluded`: nodes that read floats.
     """
-    for number, facts in graph.constants.items():
-        producer, shape = graph.producer(number), graph.shapes.get(number)
-        if producer.kind is not Kind.SOURCE or graph.values[number].dtype is not HIGH:
-            continue
-        if facts.elements < _LEAST_ELEMENTS or facts.has_nan or facts.has_infinity:
-            continue
-        uses = graph.uses[number]
-        if shape is None or not uses or any(use.node in excluded for use in uses):
-            continue
-        rows = _rows_for(graph, target, uses, bits, len(shape))
-        if rows is None:
-            continue
-        sizes = tuple(size for size in shape if size is not None)  # those of a constant are known
-        weight = BlockWeight(value=number, name=producer.name, shape=sizes, rows=rows)
-        if weight.blocks:
+    for weight in judge_weights(graph, target, bits, excluded):
+        if isinstance(weight, BlockWeight):
             yield weight
 
 
-def _rows_for(
+def judge_weights(
+    graph: Graph, target: Target, bits: int, excluded: Set[int] = frozenset()
+) -> Iterator[BlockWeight | FloatWeight]:
+    """Every float constant of a model: whether its readers can read it in blocks, or why not.
+
+    Every use must have a kernel, and all kernels one axis and form. Readers of a DequantizeLinear
+    share it, which runtimes do not fuse, so there it has one reader.
+    """
+    for number in graph.constants:
+        is_float = graph.values[number].dtype in FLOATING
+        if is_float and graph.producer(number).kind is Kind.SOURCE and graph.uses[number]:
+            obstacle = _obstacle(graph, number, excluded)
+            if obstacle is None:
+                yield _judge_readers(graph, target, bits, number)
+            else:
+                yield FloatWeight(number, *obstacle)
+
+
+def _obstacle(graph: Graph, number: int, excluded: Set[int]) -> tuple[str, str] | None:
+    """Why a weight stays in floats whatever kernels there are: a rule and a sentence."""
+    facts, dtype = graph.constants[number], graph.values[number].dtype
+    if dtype is not HIGH:
+        return "not-f32", f"it is {dtype} in the model, and only weights in {HIGH} are rounded"
+    if facts.elements < _LEAST_ELEMENTS:
+        return "too-small", f"with fewer than {_LEAST_ELEMENTS} elements it is not worth the nodes"
+    if facts.has_nan or facts.has_infinity:
+        return "not-finite", "it holds NaN or infinity, which no integer can stand for"
+    for use in graph.uses[number]:
+        if use.node in excluded:
+            reader = graph.nodes[use.node].name
+            options = f"{option('exclude')} or {option('keep_region')}"
+            return "excluded", f"{reader!r} reads it, which {options} leaves as it is"
+    if number not in graph.shapes:
+        return "no-shape", "its shape is not known"
+    return None
+
+
+def _judge_readers(
+    graph: Graph, target: Target, bits: int, number: int
+) -> BlockWeight | FloatWeight:
+    """Whether the kernels of a weight's readers can read it in blocks."""
+    uses, shape, word = graph.uses[number], graph.shapes[number] or (), weight_word(bits)
+    by_use = _rows_by_use(graph, target, uses, bits, len(shape))
+    for use, rows in zip(uses, by_use, strict=True):
+        if not rows:
+            node = graph.nodes[use.node]
+            return FloatWeight(
+                number,
+                "no-block-kernel",
+                f"{node.name!r} reads it, and {target.name} has no {node.op} that reads such an"
+                f" operand in {word}",
+            )
+    agreeing = _agreeing(by_use, len(shape))
+    if not agreeing:
+        because = "its readers would need blocks along different axes, or different operators"
+        return FloatWeight(number, "readers-differ", because)
+    chosen = next((rows for rows in agreeing if _may_share(rows)), None)
+    if chosen is None:
+        because = (
+            f"{len(uses)} operators read it, and {target.name} computes a DequantizeLinear that"
+            " several read anew at each run"
+        )
+        return FloatWeight(number, "several-readers", because)
+    sizes = tuple(size for size in shape if size is not None)  # those of a constant are known
+    weight = BlockWeight(
+        value=number, name=graph.producer(number).name, shape=sizes, rows=chosen
+    )
+    if not weight.blocks:
+        return FloatWeight(number, "readers-differ", "its readers accept no common size of blocks")
+    return weight
+
+
+def _rows_by_use(
     graph: Graph, target: Target, uses: Sequence[Use], bits: int, rank: int
-) -> tuple[BlockKernel, ...] | None:
-    """One kernel for each use; None if a use has none, or they differ in axis or form."""
+) -> list[list[BlockKernel]]:
+    """The kernels for each use of a weight, the preferred first."""
     by_use: list[list[BlockKernel]] = []
     for use in uses:
         node = graph.nodes[use.node]
@@ -99,16 +167,33 @@ def _rows_for(
                 and row.fits(dialect, op, use.operand, version, node.attributes)
             ]
         )
+    return by_use
+
+
+def _agreeing(by_use: Sequence[Sequence[BlockKernel]], rank: int) -> list[tuple[BlockKernel, ...]]:
+    """Kernels for all uses with one axis and one form, in the first use's order."""
+    agreeing: list[tuple[BlockKernel, ...]] = []
     for first in by_use[0] if by_use else ():
         kept = (first.axis % rank, first.form)
         rows = [
             next((row for row in rows if (row.axis % rank, row.form) == kept), None)
             for rows in by_use
         ]
-        is_alone = len(uses) == 1 or first.form is not BlockForm.DEQUANTIZE
-        if is_alone and None not in rows:
-            return tuple(row for row in rows if row is not None)
-    return None
+        if None not in rows:
+            agreeing.append(tuple(row for row in rows if row is not None))
+    return agreeing
+
+
+def _may_share(rows: Sequence[BlockKernel]) -> bool:
+    return len(rows) == 1 or rows[0].form is not BlockForm.DEQUANTIZE
+
+
+def _rows_for(
+    graph: Graph, target: Target, uses: Sequence[Use], bits: int, rank: int
+) -> tuple[BlockKernel, ...] | None:
+    """One kernel for each use; None if a use has none, or they differ in axis or form."""
+    agreeing = _agreeing(_rows_by_use(graph, target, uses, bits, rank), rank)
+    return next((rows for rows in agreeing if _may_share(rows)), None)
 
 
 def choose_uniform(

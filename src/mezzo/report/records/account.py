@@ -8,7 +8,7 @@ sections: null or empty if the command does not fill them. Names are those of th
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from mezzo.contracts.plans import Accumulation, Plan, PlannedNode
+from mezzo.contracts.plans import Accumulation, Plan, PlannedNode, PlannedWeight
 from mezzo.formats.dtypes import DType
 from mezzo.report.records import sections
 from mezzo.report.records.documents import Document, document, encode, read_schema
@@ -254,16 +254,29 @@ def _describe_measured(
     }
 
 
-def describe_chain(model: str, chain: Iterable[PlannedNode], unit: object = None) -> Document:
-    """The causes of a node's precision, from the node to the origin, and the node's fused unit."""
-    content = {"model": model, "chain": encode(tuple(chain))}
-    return document("explanation", {**content, "unit": encode(unit)})
+def describe_chain(
+    model: str,
+    chain: Iterable[PlannedNode],
+    unit: object = None,
+    weights: Iterable[PlannedWeight] = (),
+) -> Document:
+    """The causes of a node's precision, from the node to the origin, the node's fused unit, and the
+    weights that it reads, if they may be in blocks.
+    """
+    content = {"model": model, "chain": encode(tuple(chain)), "unit": encode(unit)}
+    return document("explanation", {**content, "weights": encode(tuple(weights))})
 
 
-def describe_meant(model: str, word: str, known: str, nodes: Iterable[PlannedNode]) -> Document:
+def describe_meant(
+    model: str,
+    word: str,
+    known: str,
+    nodes: Iterable[PlannedNode],
+    weights: Iterable[PlannedWeight] = (),
+) -> Document:
     """Precision and reason of each node that a word refers to; `known` is the kind of name."""
-    rows = encode(tuple(nodes))
-    return document("explanation", {"model": model, "asked": word, "known": known, "nodes": rows})
+    content = {"model": model, "asked": word, "known": known, "nodes": encode(tuple(nodes))}
+    return document("explanation", {**content, "weights": encode(tuple(weights))})
 
 
 def _stayed_high(plan: Plan) -> list[Document]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from mezzo.contracts.plans import DATA_RULES, AddCast, Plan, PlannedNode
 from mezzo.formats.dtypes import DType
+from mezzo.formats.format_words import WEIGHT_BITS, weight_word
 from mezzo.report.layout.numbers import spell_count
 
 
@@ -60,6 +61,12 @@ def count_precisions(plan: Plan) -> Mapping[DType, int]:
     return {dtype: counts[dtype] for dtype in (*levels, *others)}
 
 
+def count_weights(plan: Plan) -> Mapping[str, int]:
+    """Counts of weights in blocks by the name of their format, "int4"."""
+    counts = Counter(weight_word(storage.bits) for _, storage in plan.in_blocks)
+    return {word: counts[word] for word in WEIGHT_BITS if word in counts}
+
+
 def runs_low(plan: Plan) -> bool:
     """Whether some operator runs below the base precision, or reads a weight in blocks."""
     counts = count_precisions(plan)
@@ -105,7 +112,13 @@ def group_high_nodes(plan: Plan) -> tuple[HighNodeGroup, ...]:
 
 
 def choose_example(plan: Plan) -> PlannedNode | None:
-    """The node to suggest for `explain`: high because of another node, else any high node."""
+    """The node to suggest for `explain`: high because of another node, else any high node; without
+    low levels one that reads a weight, if possible in blocks.
+    """
+    if not plan.lows:
+        weights = sorted(plan.weights, key=lambda weight: weight.storage is None)
+        nodes = (plan.by_name.get(name) for weight in weights for name in weight.readers)
+        return next((node for node in nodes if node is not None), None)
     groups = group_high_nodes(plan)
     for group in groups:
         for node in group.nodes:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from mezzo.common.message_style import either, setting
 from mezzo.contracts.plans import Plan
 from mezzo.formats.dtypes import LOW_DTYPES
-from mezzo.formats.format_words import weight_word
 from mezzo.report.layout.names import clean
 from mezzo.report.layout.numbers import spell_count
 from mezzo.report.records.float_products import describe_float_products
 from mezzo.report.records.groups import (
     count_casts,
     count_precisions,
+    count_weights,
     runs_low,
     spell_apart,
 )
@@ -210,9 +210,9 @@ def _format_words(comparison: "Comparison") -> dict[str, str]:
 def _wanted(plan: Plan) -> str:
     """The format and the target that a plan was made for."""
     settings = dict(plan.settings)
-    to = " and ".join(plan.formats)
+    to = " and ".join(plan.formats or settings.get("to", "").split(","))
     target = f" for {clean(settings['target'])}" if settings.get("target") else ""
-    return f", to {to or ' and '.join(map(str, plan.lows))}{target}"
+    return f", to {to}{target}"
 
 
 def _count_nodes(plan: Plan) -> str:
@@ -222,18 +222,16 @@ def _count_nodes(plan: Plan) -> str:
     uncovered = [f"{count} in {dtype} as it came" for dtype, count in plan.apart]
     if not total:
         return spell_apart(plan)
-    weights = count_weights(plan)
+    weights = [
+        f"{spell_count(count, 'weight')} in {word}" for word, count in count_weights(plan).items()
+    ]
+    if not plan.lows:
+        return ", ".join([*(weights or ["no weight in blocks"]), f"all nodes in {plan.high}"])
     lows = [f"{counts[dtype]} of {spell_count(total, 'node')} in {dtype}" for dtype in plan.lows]
     rest = [
         f"{count} in {dtype}" for dtype, count in counts.items() if dtype not in plan.lows and count
     ]
     return ", ".join([*weights, *lows, *rest, *uncovered])
-
-
-def count_weights(plan: Plan) -> list[str]:
-    """Counts of weights in blocks by format: "12 weights in int4"."""
-    counts = Counter(weight_word(storage.bits) for _, storage in plan.in_blocks)
-    return [f"{spell_count(count, 'weight')} in {word}" for word, count in sorted(counts.items())]
 
 
 def _wrong_on_runtime(measured: "Measured | None") -> str | None:

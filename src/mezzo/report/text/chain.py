@@ -6,7 +6,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from mezzo.common.message_style import option, verb
-from mezzo.contracts.plans import PlannedNode
+from mezzo.contracts.plans import PlannedNode, PlannedWeight
 from mezzo.formats.dtypes import LOW_DTYPES, DType
 from mezzo.report.layout.layout import blank, dtype_style, indented, section
 from mezzo.report.layout.names import clean, join_or, join_some
@@ -57,11 +57,17 @@ def report_chain(
     return lines
 
 
-def suggest_change(node: PlannedNode, lows: Sequence[DType]) -> tuple[Asked, str] | None:
+def suggest_change(
+    node: PlannedNode, lows: Sequence[DType], weights: Sequence[PlannedWeight] = ()
+) -> tuple[Asked, str] | None:
     """The option and value that change a node's precision, and the effect; None if there is
-    none.
+    none. `weights`: those that it reads.
     """
     name, low = clean(node.name), join_or(lows)
+    in_blocks = [clean(weight.name) for weight in weights if weight.storage is not None]
+    floats = f"keeps {' and '.join(in_blocks)} in floats"
+    if not lows:
+        return (("--exclude", node.name), floats) if in_blocks and node.kind == "op" else None
     is_low = node.precision.compute in lows
     if node.kind in ("input", "output"):
         port = node.name.removeprefix(f"{node.kind} ")
@@ -71,7 +77,8 @@ def suggest_change(node: PlannedNode, lows: Sequence[DType]) -> tuple[Asked, str
     if node.kind != "op":
         return None
     if is_low:
-        return ("--exclude", node.name), f"keeps {name!r} out of {low}"
+        effect = f"keeps {name!r} out of {low}"
+        return ("--exclude", node.name), f"{effect}, and {floats}" if in_blocks else effect
     match node.rule:
         case "include" | "exclude" | "typed":
             return None
@@ -121,7 +128,7 @@ def _spell_rule(node: PlannedNode, lows: Sequence[DType]) -> str:
     low = str(node.precision.compute) if is_low else join_or(lows)
     wish = (
         f": {_wish(node.category, low, is_low)}"
-        if node.category is not None and node.kind == "op"
+        if node.category is not None and node.kind == "op" and lows
         else ""
     )
     return f"Rule {clean(node.rule)}{wish}.{_assumed() if node.rule in ESTIMATED else ''}"

@@ -28,12 +28,14 @@ from mezzo.report.records.groups import (
     count_before,
     count_casts,
     count_precisions,
+    count_weights,
     group_high_nodes,
     is_operator,
     spell_apart,
 )
 from mezzo.report.records.summary import Summary
 from mezzo.report.text.measured.comparison import report_notes, report_outputs, report_verdict
+from mezzo.report.text.weights import report_storage
 
 if TYPE_CHECKING:
     from mezzo.numerics.measures import Measured
@@ -55,7 +57,7 @@ def report_conversion(
     """A conversion with its evaluation on data, if there was any; without next steps."""
     title = heading(f"{clean(source)} -> {clean(result)}")
     parts = [title, settings_line(plan), blank(), report_counts(layout, plan, summary)]
-    parts += report_high_nodes(layout, plan)
+    parts += [*report_storage(layout, plan), *report_high_nodes(layout, plan)]
     notes = summary.notes
     if measured is not None:
         parts += _report_measured(layout, plan, measured)
@@ -69,6 +71,8 @@ def report_counts(layout: Layout, plan: Plan, summary: Summary) -> RenderableTyp
     before = count_before(plan)
     for dtype, count in count_precisions(plan).items():
         table.add_row(f"nodes in {dtype}", str(before[dtype]), str(count))
+    for word, count in count_weights(plan).items():
+        table.add_row(f"weights in {word}", "0", str(count))
     table.add_row("casts added", "", str(summary.casts))
     if plan.line.quantized is not None:
         table.add_row("tensors quantized", "", str(_count_quantized(plan)))
@@ -125,6 +129,8 @@ def report_plan(layout: Layout, source: str, plan: Plan) -> list[RenderableType]
     table = layout.make_table("", "planned", right=("planned",))
     for dtype, count in count_precisions(plan).items():
         table.add_row(f"nodes in {dtype}", str(count))
+    for word, count in count_weights(plan).items():
+        table.add_row(f"weights in {word}", str(count))
     table.add_row("casts added", str(count_casts(plan)))
     if plan.line.quantized is not None:
         table.add_row("tensors quantized", str(_count_quantized(plan)))
@@ -136,7 +142,8 @@ def report_plan(layout: Layout, source: str, plan: Plan) -> list[RenderableType]
         blank(),
         table,
     ]
-    return [*parts, *report_high_nodes(layout, plan), *report_notes(plan.notes)]
+    parts += [*report_storage(layout, plan), *report_high_nodes(layout, plan)]
+    return [*parts, *report_notes(plan.notes)]
 
 
 def report_nodes(layout: Layout, plan: Plan) -> list[RenderableType]:
@@ -192,6 +199,8 @@ def report_high_nodes(layout: Layout, plan: Plan) -> list[RenderableType]:
     """The operators that stay high, by rule."""
     groups = group_high_nodes(plan)
     total = sum(count_precisions(plan).values())
+    if not plan.lows:
+        return []
     if not groups:
         text = f"no node stays in {plan.high}" if total else spell_apart(plan)
         return [blank(), Text(text)]

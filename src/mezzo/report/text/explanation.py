@@ -12,6 +12,7 @@ from mezzo.report.text.chain import CHANGES, report_chain
 from mezzo.report.text.conversion import report_next_steps
 from mezzo.report.text.meant import report_meant, report_origin
 from mezzo.report.text.measured.comparison import report_notes
+from mezzo.report.text.weights import report_weights
 
 _MODEL = "the model"
 
@@ -25,16 +26,18 @@ def report_explanation(
     plan = explanation.plan
     asked = explanation.word, explanation.known
     if len(explanation.chains) > 1:
-        return [*report_meant(layout, *asked, explanation.nodes), *report_notes(plan.origin)]
+        parts = [*report_meant(layout, *asked, explanation.nodes)]
+        return [*parts, *report_weights(explanation.weights), *report_notes(plan.origin)]
     chain = explanation.chains[0]
     target = dict(plan.settings).get("target", "")
     parts = [*report_origin(*asked, chain[0]), *report_chain(chain, plan.lows, target=target)]
-    parts += report_notes(plan.origin)
+    parts += [*report_weights(explanation.weights), *report_notes(plan.origin)]
     return parts + (report_next_steps(explanation.changes, CHANGES) if explanation.changes else [])
 
 
 def describe_explanation(explanation: Explanation) -> Document:
     """The document of `mezzo explain --json`."""
     if len(explanation.chains) == 1:
-        return describe_chain(_MODEL, explanation.chains[0])
-    return describe_meant(_MODEL, explanation.word, explanation.known, explanation.nodes)
+        return describe_chain(_MODEL, explanation.chains[0], weights=explanation.weights)
+    meant = explanation.word, explanation.known, explanation.nodes
+    return describe_meant(_MODEL, *meant, weights=explanation.weights)

@@ -1,0 +1,101 @@
+"""The weights of a plan that may store them in blocks: how each is stored, its bytes, and why."""
+
+from collections.abc import Sequence
+
+from mezzo.contracts.plans import AddCopy, Edit, PlannedWeight, Retype
+from mezzo.contracts.problem import Problem
+from mezzo.formats.block_storage import BlockStorage
+from mezzo.formats.dtypes import DType, size_bits
+from mezzo.formats.format_words import weight_word
+from mezzo.ir.graph import Graph
+from mezzo.planner.choices.block_weights import BlockWeight, FloatWeight, judge_weights
+from mezzo.planner.plan_options import PlanningOptions
+from mezzo.planner.planner import nodes_in_floats
+
+_BLOCKS = "blocks"
+_LEFT = "left-in-floats"
+
+
+def planned_weights(
+    problem: Problem, planning: PlanningOptions, edits: Sequence[Edit]
+) -> tuple[PlannedWeight, ...]:
+    """Every float constant of a model; empty if no weight was to be stored in blocks."""
+    graph, in_blocks = problem.graph, problem.in_blocks
+    bits = sorted({*planning.weight_bits, *(storage.bits for storage in in_blocks.values())})
+    excluded = nodes_in_floats(graph, planning)
+    by_bits = {
+        count: {w.value: w for w in judge_weights(graph, planning.target, count, excluded)}
+        for count in bits
+    }
+    dtypes = _float_dtypes(graph, edits)
+    weights = []
+    for number in by_bits[bits[0]] if bits else ():
+        storage = in_blocks.get(number)
+        judged = {count: by_value[number] for count, by_value in by_bits.items()}
+        rule, because = (
+            _why_floats(judged, planning)
+            if storage is None
+            else _why_blocks(judged[storage.bits], planning)
+        )
+        elements = graph.values[number].elements
+        before = graph.values[number].dtype
+        assert before is not None, "a float has a dtype"
+        weights.append(
+            PlannedWeight(
+                name=graph.producer(number).name,
+                value=graph.values[number].name,
+                size_bytes=elements * size_bits(before) // 8,
+                stored_bytes=(
+                    sum(elements * size_bits(dtype) // 8 for dtype in dtypes.get(number, {before}))
+                    if storage is None
+                    else _size_in_blocks(graph, number, storage)
+                ),
+                storage=storage,
+                rule=rule,
+                because=because,
+                readers=tuple(dict.fromkeys(node.name for node in graph.readers(number))),
+            )
+        )
+    return tuple(weights)
+
+
+def _why_blocks(weight: BlockWeight | FloatWeight, planning: PlanningOptions) -> tuple[str, str]:
+    """The kernels that read a weight in blocks."""
+    if isinstance(weight, FloatWeight):  # a plan may say more than the table
+        return (
+            _BLOCKS,
+            f"the plan stores it so, and {planning.target.name} does not: {weight.because}",
+        )
+    evidence = dict.fromkeys(f"{row.source}; {row.since}" for row in weight.rows)
+    return _BLOCKS, f"{planning.target.name} reads it so ({', '.join(evidence)})"
+
+
+def _why_floats(
+    judged: dict[int, BlockWeight | FloatWeight], planning: PlanningOptions
+) -> tuple[str, str]:
+    """Why a weight stays in floats: no kernel reads it in blocks, or the plan does not say so."""
+    words = [weight_word(bits) for bits, each in judged.items() if isinstance(each, BlockWeight)]
+    if words:
+        chooser = "the search" if planning.weight_bits else "the plan"
+        return _LEFT, f"{' and '.join(words)} would do, and {chooser} keeps it in floats"
+    reason = next(each for each in judged.values() if isinstance(each, FloatWeight))
+    return reason.rule, reason.because
+
+
+def _float_dtypes(graph: Graph, edits: Sequence[Edit]) -> dict[int, set[DType]]:
+    """The types in which the result stores constants, where they are not the model's."""
+    dtypes: dict[int, set[DType]] = {}
+    for edit in edits:
+        if isinstance(edit, Retype):
+            dtypes[edit.value] = {edit.dtype}
+    for edit in edits:
+        if isinstance(edit, AddCopy):
+            own = graph.values[edit.value].dtype
+            dtypes.setdefault(edit.value, set() if own is None else {own}).add(edit.dtype)
+    return dtypes
+
+
+def _size_in_blocks(graph: Graph, number: int, storage: BlockStorage) -> int:
+    shape = graph.shapes[number]
+    assert shape is not None, "a weight has a shape"
+    return storage.size_bytes([length or 0 for length in shape])
