@@ -102,7 +102,7 @@ class Quantize(NamedTuple):
 
 
 class StoreInBlocks(NamedTuple):
-    """A weight stored as low-bit integers in blocks, and dequantized for all its readers, or read as
+    """A weight stored as low-bit integers in blocks, dequantized for all its readers, or read as
     integers by all of them, as `storage.form` says.
 
     Its native form has the dtype of the scales; every other form is cast from that. No reader of

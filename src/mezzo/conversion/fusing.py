@@ -67,7 +67,9 @@ def _fuse(model: Model, options: Options) -> tuple[Model, Options]:
     ]
     excluded = {node.id for pattern in planning.exclude for node in matched(graph, pattern)}
     unfused = sorted(excluded.union(*(nodes_in(graph, region) for region in regions)))
-    fused = model.fused(reading, unfused, _copied(planning.line, planning.weight_bits), planning.target.respellings)
+    fused = model.fused(
+        reading, unfused, _copied(planning.line, planning.weight_bits), planning.target.respellings
+    )
     if fused is model:
         return model, options
     fused_graph = fused.read(planning.low).graph

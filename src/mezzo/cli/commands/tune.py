@@ -140,8 +140,8 @@ def tune(
 
     search = partial(
         find, source, result, data=data_files, max_error=max_error, metric=metric,
-        max_drop=max_drop, max_bytes=max_bytes, held_out=held_out_files, labels=tuple(labels or ()), batch_size=batch,
-        measure=measure,
+        max_drop=max_drop, max_bytes=max_bytes, held_out=held_out_files,
+        labels=tuple(labels or ()), batch_size=batch, measure=measure,
         accumulate=accumulate, tile=tile, time_limit_s=read_duration(time_limit), resume=resume,
         overwrite=overwrite, **chosen,
     )  # fmt: skip

@@ -3,8 +3,10 @@ payload in pieces.
 """
 
 import enum
+import hashlib
 import json
 import math
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +18,9 @@ from mezzo.formats.block_storage import BlockForm, BlockStorage
 from mezzo.formats.dtypes import DType, size_bits, storage_span
 from mezzo.onnx.protos.rounding import STORAGE, Array, round_to
 from mezzo.plugins.discovery import rounding
+
+# Elements of rounded blocks that are kept for the other parts of their weight, a byte each.
+_MOST_KEPT = 1 << 26
 
 
 class BlockPart(enum.Enum):
@@ -83,7 +88,7 @@ class BlockPayload:
         whole = np.zeros((numbers.size // (length * inner), count * block, inner), np.float32)
         whole[:, :length] = numbers.reshape(-1, length, inner)
         blocks = whole.reshape(-1, count, block, inner).transpose(0, 1, 3, 2)
-        rounded = _round(blocks.reshape(-1, block), self.storage)
+        rounded = _recent.round(blocks.reshape(-1, block), self.storage)
         match self.part:
             case BlockPart.SCALES:
                 return round_to(rounded.scales, self.storage.scale_dtype)
@@ -165,7 +170,7 @@ class RowPayload(BlockPayload):
         rows, length = matrix.shape
         whole = np.zeros((rows, -(-length // block) * block), np.float32)
         whole[:, :length] = matrix
-        rounded = _round(whole.reshape(-1, block), self.storage)
+        rounded = _recent.round(whole.reshape(-1, block), self.storage)
         if self.part is BlockPart.SCALES:
             return round_to(rounded.scales, self.storage.scale_dtype)
         offset = -storage_span(self.storage.dtype)[0]
@@ -242,6 +247,34 @@ def in_units(pieces: Iterable[Array], unit: int) -> Iterator[Array]:
         waiting, size = [joined[end:]], size - end
     if size:
         yield np.concatenate(waiting)
+
+
+class _RecentBlocks:
+    """Blocks that were rounded last, by their content: the parts of a weight are written one after
+    the other, each from the weight, and a search for grids takes far longer than its digest.
+    """
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[object, RoundedBlocks] = OrderedDict()
+        self._elements = 0
+
+    def round(self, blocks: Array, storage: BlockStorage) -> RoundedBlocks:
+        digest = hashlib.blake2b(np.ascontiguousarray(blocks).data, digest_size=16).digest()
+        plug_in = rounding(storage.rounding)
+        key = digest, storage.dtype, storage.scale_dtype, plug_in, blocks.shape
+        if key in self._kept:
+            kept = self._kept[key]
+            return kept._replace(integers=kept.integers.astype(np.int32))
+        rounded = _round(blocks, storage)
+        smallest = np.int8 if storage_span(storage.dtype)[1] < 128 else np.uint8
+        self._kept[key] = rounded._replace(integers=rounded.integers.astype(smallest))
+        self._elements += blocks.size
+        while self._elements > _MOST_KEPT:
+            self._elements -= self._kept.popitem(last=False)[1].integers.size
+        return rounded
+
+
+_recent = _RecentBlocks()
 
 
 def _round(blocks: Array, storage: BlockStorage) -> RoundedBlocks:

@@ -17,7 +17,7 @@ from mezzo.tables.target import Target
 
 # Of a weight: below it the bytes saved are fewer than those of one cast.
 _LEAST_ELEMENTS = 1 << 12
-USUAL_ROUNDING = "nearest"
+USUAL_ROUNDING = "clip-search"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,9 +142,7 @@ def _judge_readers(
         )
         return FloatWeight(number, "several-readers", because)
     sizes = tuple(size for size in shape if size is not None)  # those of a constant are known
-    weight = BlockWeight(
-        value=number, name=graph.producer(number).name, shape=sizes, rows=chosen
-    )
+    weight = BlockWeight(value=number, name=graph.producer(number).name, shape=sizes, rows=chosen)
     if not weight.blocks:
         return FloatWeight(number, "readers-differ", "its readers accept no common size of blocks")
     return weight
