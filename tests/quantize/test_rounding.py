@@ -50,7 +50,7 @@ def test_results_are_stored_as_they_are(
 @pytest.mark.parametrize("name", ROUNDINGS)
 def test_results_do_not_depend_on_the_cut(name: str, elements: int) -> None:
     """Large weights are rounded in pieces, whose borders depend on how the weight is read."""
-    blocks = np.random.default_rng(elements).standard_normal((80_000 // elements, elements), np.float32)
+    blocks = np.random.default_rng(elements).standard_normal((160_000 // elements, elements), np.float32)
     storage = BlockStorage(bits=4, block=elements, axis=0)
     whole = discovery.rounding(name).round(blocks, storage)
     parts = [discovery.rounding(name).round(part, storage) for part in np.split(blocks, [1, 300, len(blocks) - 1])]

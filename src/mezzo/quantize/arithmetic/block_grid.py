@@ -15,7 +15,7 @@ from mezzo.formats.rounding import Floats, round_through
 
 Doubles = npt.NDArray[np.float64]
 # Elements per piece, so that intermediate arrays fit into a processor's cache.
-_PIECE = 1 << 15
+_PIECE = 1 << 16
 
 
 class BlockGrids(NamedTuple):

@@ -16,11 +16,10 @@ from mezzo.formats.rounding import Floats
 from mezzo.quantize.arithmetic.block_grid import BlockGrids, Doubles, round_in_pieces
 from mezzo.quantize.arithmetic.grid_search import GridSearch, fitted_grids
 
-# The norm's p is 3/4, where the source has 0.7: square roots are the same on every machine, other
-# powers are not.
 _STEPS = 10
-# Weight of the quadratic term, for errors in steps: errors below 0.5 ** (1 / (2 - p)) of it shrink
-# to zero. It grows by a factor at each step, as in the source.
+# The norm's p is 3/4, where the source has 0.7: square roots are the same on every machine, other
+# powers are not. Errors up to beta ** (-1 / (2 - p)) steps shrink to zero: half a step, which only
+# clipped elements exceed. Beta grows by a factor at each step, as in the source.
 _FIRST_BETA, _GROWTH = 2.4, 1.01
 
 
