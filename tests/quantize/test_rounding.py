@@ -7,6 +7,8 @@ from mezzo.formats.block_storage import BITS, SCALE_DTYPES, BlockStorage
 from mezzo.formats.dtypes import FORMATS, DType, storage_span
 from mezzo.formats.rounding import round_through
 from mezzo.plugins import discovery
+from mezzo.quantize.arithmetic.block_grid import BlockGrids
+from mezzo.quantize.arithmetic.grid_search import fitted_grids
 
 ROUNDINGS = [name for name in discovery.names("rounding") if not discovery.rounding(name).takes_data]
 
@@ -140,3 +142,48 @@ def test_dequantized_blocks_are_stored_without_a_loss(
     again = (rounded.integers - rounded.zero_points[:, None]) * rounded.scales[:, None].astype(np.float64)
     spans = np.ptp(np.c_[blocks, np.zeros(40)], axis=1, keepdims=True)
     assert (np.abs(again - blocks) <= 2 * FORMATS[DType.FLOAT32].eps * spans).all()
+
+
+def test_clip_search_clips_one_large_element() -> None:
+    blocks = np.append(np.arange(-70, 71) / 100, 1.0).astype(np.float32)[None]
+    storage = BlockStorage(bits=4, block=blocks.shape[1], axis=0, is_symmetric=True)
+    rounded = discovery.rounding("clip-search").round(blocks, storage)
+    assert rounded.scales[0] < 0.9 / 7 and rounded.integers[0, -1] == 7
+
+
+def test_symmetric_search_uses_the_lowest_integer() -> None:
+    blocks = np.float32([[*range(-8, 7)]])
+    storage = BlockStorage(bits=4, block=15, axis=0, is_symmetric=True)
+    rounded = discovery.rounding("k-quant").round(blocks, storage)
+    np.testing.assert_array_equal(rounded.integers, blocks)
+    np.testing.assert_array_equal(rounded.scales, [1.0])
+
+
+def test_half_quadratic_steps_count_the_largest_error_less() -> None:
+    """Thirteen elements are on a grid of steps of 0.1, the largest is 0.4 steps off."""
+    blocks = np.append(np.arange(-6, 7) / 10, 0.74).astype(np.float32)[None]
+    storage = BlockStorage(bits=4, block=14, axis=0, is_symmetric=True)
+    rounded = discovery.rounding("hqq").round(blocks, storage)
+    levels = np.append(np.arange(-6, 7), 7)
+    np.testing.assert_array_equal(rounded.integers[0], levels)
+    least_squares = (levels * blocks[0]).sum() / np.square(levels).sum()
+    assert 0.1 < rounded.scales[0] < 0.1 + 0.9 * (least_squares - 0.1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("bits", BITS)
+def test_fit_recovers_the_grid_of_its_targets(bits: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    storage = BlockStorage(bits=bits, block=32, axis=0)
+    _, high = storage_span(storage.dtype)
+    integers = rng.integers(0, high + 1, (32, 50)).astype(np.float64)
+    zeros, others = (rng.integers(0, high + 1, 50).astype(np.float64) for _ in range(2))
+    scales = rng.uniform(0.1, 9, 50).astype(np.float32).astype(np.float64)
+    weights = rng.uniform(0.1, 1, (32, 50))
+    before = BlockGrids(np.ones(50), others)
+    fitted = fitted_grids(scales * (integers - zeros), integers - others, weights, before, storage)
+    np.testing.assert_array_equal(fitted.zeros, zeros)
+    np.testing.assert_array_equal(fitted.scales, scales)
+    nothing = fitted_grids(np.zeros((32, 50)), integers - others, weights, before, storage)
+    np.testing.assert_array_equal(nothing.scales, before.scales)
+    np.testing.assert_array_equal(nothing.zeros, before.zeros)

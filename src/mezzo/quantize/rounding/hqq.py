@@ -18,9 +18,9 @@ from mezzo.quantize.arithmetic.grid_search import GridSearch, fitted_grids
 
 _STEPS = 10
 # The norm's p is 3/4, where the source has 0.7: square roots are the same on every machine, other
-# powers are not. Errors up to beta ** (-1 / (2 - p)) steps shrink to zero: half a step, which only
-# clipped elements exceed. Beta grows by a factor at each step, as in the source.
-_FIRST_BETA, _GROWTH = 2.4, 1.01
+# powers are not. Errors up to beta ** (-1 / (2 - p)) steps, at first 0.3, shrink to zero: the grid
+# is fitted to these, and larger ones count less. Beta grows by a factor, as in the source.
+_FIRST_BETA, _GROWTH = 4.5, 1.01
 
 
 class HalfQuadratic(Rounding):
