@@ -10,7 +10,8 @@ from mezzo.contracts.plans import Plan
 # One weight of each kind that a plan meets; the small one saves less than a cast costs.
 _TEXT = """
 <ir_version: 10, opset_import: ["" : 21]>
-g (int64[n] ids, float[n, 64] given) => (float[n, 128] y, float[n, 64] z, float[n, 64] w, float[n, 128] t, float[n, 8] few)
+g (int64[n] ids, float[n, 64] given) =>
+  (float[n, 128] y, float[n, 64] z, float[n, 64] w, float[n, 128] t, float[n, 8] few)
 <float[300, 64] table, float[64, 128] product, float[128, 64] turned, float[64, 64] shared, float[64, 8] small,
  float[64, 64] scaled, float[64, 64, 3] filters>
 {
@@ -42,7 +43,8 @@ def _model() -> onnx.ModelProto:
 
 def _stored(plan: Plan) -> list[str]:
     return [
-        f"{name.removeprefix('weight ')}: {storage.bits} bits, blocks of {storage.block} along {storage.axis}, {storage.form.value}"
+        f"{name.removeprefix('weight ')}: {storage.bits} bits, blocks of {storage.block} along {storage.axis}"
+        + f", {storage.form.value}"
         + (f", level {storage.accuracy_level}" if storage.accuracy_level else "")
         + f", scales {storage.scale_dtype}"
         for name, storage in plan.in_blocks

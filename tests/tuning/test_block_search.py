@@ -102,7 +102,9 @@ def test_budget_of_bytes_is_used_and_never_passed(share: float, tmp_path: Path) 
 
 
 def test_less_bytes_than_any_storage_takes_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="max_bytes is 1.00 KB, and .* takes .* in the fewest bits of to; allow that"):
+    with pytest.raises(
+        InputError, match=r"max_bytes is 1\.00 KB, and .* takes .* in the fewest bits of to; allow that"
+    ):
         mezzo.tune(_network(0), tmp_path / "out.onnx", to="int4", target="onnx", data=_data(0), max_bytes=1000)
     assert not (tmp_path / "out.onnx").exists()
 

@@ -102,11 +102,11 @@ class Quantize(NamedTuple):
 
 
 class StoreInBlocks(NamedTuple):
-    """A weight stored as low-bit integers in blocks, dequantized for all its readers, or read as
-    integers by all of them, as `storage.form` says.
+    """A weight stored as low-bit integers in blocks, which are dequantized for all its readers, or
+    which all its readers read, as `storage.form` says.
 
-    Its native form has the dtype of the scales; every other form is cast from that. No reader of
-    integers has another form.
+    Its native form has the dtype of the scales; every other form is cast from that. Readers of
+    integers read no other form.
     """
 
     value: int

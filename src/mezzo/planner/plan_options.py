@@ -36,9 +36,10 @@ class PlanningOptions:
     None before calibration. `coarse`: nodes not quantized because one scale cannot represent the
     small values among their inputs. `quantize_mode`: "smart" or "full", see `choose_units`.
     `is_dynamic`: only kernels with dynamic quantization are used; `dynamic`: for a replayed plan,
-    the nodes that run so. `weight_bits`: weights are stored as integers
-    of one of these widths, in blocks; `in_blocks`: their storage by name, None for the usual one of
-    the target's kernels. `error_prices` (by dtype and node name) and `measured` are costs for the strategy.
+    the nodes that run so. `weight_bits`: weights are stored as integers of one
+    of these widths, in blocks; `in_blocks`: their storage by name, None for the usual one of the
+    target's kernels. `error_prices` (by dtype and node name) and `measured` are costs for the
+    strategy.
     """
 
     line: PrecisionLine

@@ -38,8 +38,8 @@ from mezzo.tables.target import Target
 
 # The settings recorded in a model's metadata, with their defaults, which are left out.
 _DEFAULTS: Mapping[str, str | None] = {
-    **usual_settings(), "data": "", "max_error": "", "max_bytes": "", "metric": "", "max_drop": "", "margin": "",
-    "accumulate": "", "tile": "",
+    **usual_settings(), "data": "", "max_error": "", "max_bytes": "", "metric": "", "max_drop": "",
+    "margin": "", "accumulate": "", "tile": "",
 }  # fmt: skip
 
 

@@ -142,7 +142,7 @@ class BlockSearch:
                 best = plan
             else:
                 bad_budget = min(bad_budget, plan.predicted**2) * 0.98
-            if 0.0 < plan.predicted and 0.0 < plan.error < math.inf:
+            if plan.predicted > 0.0 and 0.0 < plan.error < math.inf:
                 factor = (plan.error / plan.predicted) ** 2
         return best, f"the limit of {_MOST_EVALUATIONS} evaluations"
 

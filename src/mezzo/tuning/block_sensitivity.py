@@ -37,8 +37,8 @@ _ROWS = 256
 @dataclass(frozen=True, slots=True)
 class BlockOption:
     """One way to store a weight. `storage`: None for floats. `size_bytes`: with scales and zero
-    points. `square`: the squared relative output error that it is predicted to cause; `of_rounding`:
-    the part of it that comes from activations, which the kernel rounds.
+    points. `square`: the squared relative output error that it is predicted to cause;
+    `of_rounding`: the part of it that comes from activations, which the kernel rounds.
     """
 
     storage: BlockStorage | None

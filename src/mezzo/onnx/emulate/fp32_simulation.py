@@ -24,6 +24,7 @@ import onnx
 from onnx import TensorProto
 
 from mezzo.contracts.plans import Accumulation
+from mezzo.onnx.emulate.int8_activations import round_operand, summed_axis
 from mezzo.onnx.emulate.narrowing import narrow, rounds_twice
 from mezzo.onnx.emulate.tiles import is_tiled, tile
 from mezzo.onnx.files.marks import is_marked, mark_widened
@@ -177,9 +178,11 @@ class _Rewriter:
             and _shows_overflow(node)
         ):
             return self._cast_to_fp8(result, inputs[0], _FP8_BY_TEXT[outputs[0]])
+        opset = self._opsets.get("", self._opsets.get("ai.onnx", 1))
+        before = round_operand(result, summed_axis(node), opset, self._fresh)
         _forbid_quantizing(result)
         if not any(map(_is_low, (*inputs, *outputs))):
-            return [result]
+            return [*before, result]
         if self._must_keep(node, inputs, outputs):
             return self._keep_low(result, inputs, outputs)
         widen_attributes(result)
@@ -194,7 +197,7 @@ class _Rewriter:
                     result.output[position] = exact
         if self._accumulation is not None and is_tiled(node) and any(map(_is_low, inputs)):
             return [*tile(result, self._accumulation, self._fresh, self._shapes.get), *roundings]
-        return [result, *roundings]
+        return [*before, result, *roundings]
 
     def _cast_to_fp8(self, node: onnx.NodeProto, text: str, low: int) -> list[onnx.NodeProto]:
         """Cast to FP8 without saturation; runtimes err just above the largest finite value."""

@@ -22,6 +22,7 @@ from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Role, Use
 from mezzo.onnx.edit.opset import default_opset
 from mezzo.onnx.emulate.borders import border_of
+from mezzo.onnx.emulate.int8_activations import SummedAxis, round_operand
 from mezzo.onnx.emulate.narrowing import narrow, rounds_twice
 from mezzo.onnx.emulate.switch_quantizing import Quantizer
 from mezzo.onnx.emulate.tags import tag_of
@@ -41,7 +42,7 @@ _FLOAT = "tensor(float)"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchOptions:
     """Formats of switches. `sums_high`: node ids exempt from `accumulation`; `limits`: see
-    `Emulator`.
+    `Emulator`; `int8_products`: nodes whose activations are rounded to INT8 at any precision.
     """
 
     formats: tuple[DType, ...]
@@ -49,6 +50,7 @@ class SwitchOptions:
     sums_high: frozenset[int]
     limits: Mapping[int, float]
     quantized: QuantizedPorts
+    int8_products: Mapping[int, SummedAxis]
 
 
 class Switches(NamedTuple):
@@ -202,14 +204,14 @@ class _Switcher:
     def _switch(
         self, node: onnx.NodeProto, scope: TypedScope, visible: _Seen
     ) -> list[onnx.NodeProto]:
-        border = border_of(node)
-        if not self._planning.formats:
-            return [node]
-        if border is not None:
+        border, number = border_of(node), tag_of(node)
+        if border is not None and self._planning.formats:
             return [self._choose(node, _Rounding(border, (), (0,)), [_FLOAT], visible)]
-        number = tag_of(node)
-        if number is None or self._planned.nodes[number].signature.dtype is not HIGH:
+        if number is None:
             return [node]
+        is_high = self._planned.nodes[number].signature.dtype is HIGH
+        if not is_high or not self._planning.formats:
+            return [*self._round_activations(node, number), node]
         signature = self._planned.nodes[number].signature
         texts = [
             scope.types.get(name, "") or self._planned_type(number, index)
@@ -270,7 +272,8 @@ class _Switcher:
             return onnx.helper.make_graph(nodes, "branch", [], ports)
 
         plain = self._copy(node)
-        outcome, chosen = branch([plain], plain.output), node
+        activations = self._round_activations(plain, rounding.number)
+        outcome, chosen = branch([*activations, plain], plain.output), node
         for dtype in reversed(self._planning.formats):
             low = branch(*self._lowered(node, rounding, dtype, visible))
             chosen = onnx.helper.make_node(
@@ -310,6 +313,7 @@ class _Switcher:
                 limit = None if value is None else self._planning.limits.get(value)
                 rounded[name] = self._round_operand(name, dtype, limit, visible, nodes)
             copy.input[index] = rounded[name]
+        nodes += self._round_activations(copy, number)
         accumulation = self._planning.accumulation
         if accumulation is not None and number not in self._planning.sums_high and is_tiled(copy):
             shapes = dict(zip(copy.input, map(visible.shape_of, node.input), strict=True))
@@ -321,6 +325,10 @@ class _Switcher:
             exact, names[index] = names[index], self._fresh()
             nodes += round_nodes(exact, names[index], TO_ONNX[dtype], self._fresh)
         return nodes, names
+
+    def _round_activations(self, node: onnx.NodeProto, number: int) -> list[onnx.NodeProto]:
+        axis = self._planning.int8_products.get(number)
+        return round_operand(node, axis, self._opset, self._fresh)
 
     def _quantized(
         self, node: onnx.NodeProto, number: int, visible: _Seen

@@ -20,6 +20,7 @@ from mezzo.formats.dtypes import HIGH, DType
 from mezzo.ir.nodes import Kind
 from mezzo.onnx.emulate.borders import mark_borders
 from mezzo.onnx.emulate.fp32_simulation import twin
+from mezzo.onnx.emulate.int8_activations import int8_products
 from mezzo.onnx.emulate.precision_switches import SwitchOptions, put_switches
 from mezzo.onnx.emulate.tags import tagged
 from mezzo.onnx.files.block_payloads import BlockPart
@@ -78,6 +79,7 @@ class OnnxEmulator:
             sums_high=frozenset(sums_high),
             limits=limits,
             quantized=quantized,
+            int8_products=int8_products(reading, in_blocks),
         )
         switches = put_switches(result, reading.graph, planning)
         self._positions = switches.positions

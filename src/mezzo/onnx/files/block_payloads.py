@@ -255,22 +255,23 @@ class _RecentBlocks:
     """
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[object, RoundedBlocks] = OrderedDict()
+        self._kept: OrderedDict[object, tuple[object, RoundedBlocks]] = OrderedDict()
         self._elements = 0
 
     def round(self, blocks: Array, storage: BlockStorage) -> RoundedBlocks:
         digest = hashlib.blake2b(np.ascontiguousarray(blocks).data, digest_size=16).digest()
         plug_in = rounding(storage.rounding)
-        key = digest, storage.dtype, storage.scale_dtype, plug_in, blocks.shape
+        key = digest, storage.dtype, storage.scale_dtype, id(plug_in), blocks.shape
         if key in self._kept:
-            kept = self._kept[key]
+            _, kept = self._kept[key]
             return kept._replace(integers=kept.integers.astype(np.int32))
         rounded = _round(blocks, storage)
         smallest = np.int8 if storage_span(storage.dtype)[1] < 128 else np.uint8
-        self._kept[key] = rounded._replace(integers=rounded.integers.astype(smallest))
+        # The plug-in is kept too, so that no other one gets its id.
+        self._kept[key] = plug_in, rounded._replace(integers=rounded.integers.astype(smallest))
         self._elements += blocks.size
         while self._elements > _MOST_KEPT:
-            self._elements -= self._kept.popitem(last=False)[1].integers.size
+            self._elements -= self._kept.popitem(last=False)[1][1].integers.size
         return rounded
 
 

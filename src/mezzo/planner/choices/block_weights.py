@@ -59,7 +59,7 @@ class BlockWeight:
 
 
 class FloatWeight(NamedTuple):
-    """A weight that no kernel reads in blocks. `rule`: the kind of reason; `because`: a sentence."""
+    """A weight that no kernel reads in blocks. `rule`: kind of reason; `because`: a sentence."""
 
     value: int
     rule: str

@@ -1,0 +1,95 @@
+"""Rounding of activations to INT8 as ONNX Runtime's MatMulNBits does at accuracy level 4: per row,
+and per block of the summed axis, symmetric, with the largest magnitude at 127.
+
+Source: runs of ONNX Runtime 1.32 on x86, which differ by FP32's eps.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+
+from mezzo.formats.block_storage import BlockStorage
+from mezzo.onnx.protos.node_builder import NodeBuilder
+from mezzo.onnx.read.reading import OnnxReading
+
+_INT8_LEVEL = 4
+_HIGHEST = 127.0
+# Replaces the scale of a block of zeros.
+_TINY = 2.0**-126
+# Adding and subtracting it rounds a smaller FP32 number to nearest even, at any opset.
+_ROUNDER = 1.5 * 2.0**23
+_PAD_INPUTS_SINCE = 11
+
+
+class SummedAxis(NamedTuple):
+    """The axis over which a product sums: its elements, and those of a block."""
+
+    length: int
+    block: int
+
+
+def int8_products(
+    reading: OnnxReading, in_blocks: Mapping[int, BlockStorage]
+) -> dict[int, SummedAxis]:
+    """The products, by node id, that read weights which are stored for this level."""
+    products = {}
+    for value, storage in in_blocks.items():
+        if storage.accuracy_level != _INT8_LEVEL:
+            continue
+        length = reading.handles.tensors[value].dims[storage.axis]
+        for use in reading.graph.uses[value]:
+            if use.operand == 1:  # not the table of a Gather
+                products[use.node] = SummedAxis(length, storage.block)
+    return products
+
+
+def summed_axis(node: onnx.NodeProto) -> SummedAxis | None:
+    """Of a MatMulNBits at this level; None of other operators."""
+    numbers = {attribute.name: attribute.i for attribute in node.attribute}
+    if node.op_type != "MatMulNBits" or numbers.get("accuracy_level") != _INT8_LEVEL:
+        return None
+    return SummedAxis(numbers["K"], numbers["block_size"])
+
+
+def round_operand(
+    node: onnx.NodeProto, axis: SummedAxis | None, opset: int, fresh: Callable[[], str]
+) -> list[onnx.NodeProto]:
+    """Nodes that round the activations of a product, which then reads them; none without `axis`."""
+    if axis is None:
+        return []
+    nodes = _round_activations(node.input[0], axis, opset, fresh)
+    node.input[0] = nodes[-1].output[0]
+    return nodes
+
+
+def _round_activations(
+    source: str, axis: SummedAxis, opset: int, fresh: Callable[[], str]
+) -> list[onnx.NodeProto]:
+    """Nodes that round an FP32 value of shape [..., length]; the last one has the result."""
+    length, block = axis
+    work = NodeBuilder(fresh)
+
+    def reshape(value: str, *dims: int) -> str:
+        return work.add("Reshape", value, work.constant(dims, np.int64))
+
+    def extend(value: str, count: int) -> str:
+        """Add columns of zeros to a matrix, or cut off columns."""
+        ends = [0, 0, 0, count]
+        if opset < _PAD_INPUTS_SINCE:
+            return work.add("Pad", value, pads=ends)
+        return work.add("Pad", value, work.constant(ends, np.int64))
+
+    filling = -length % block
+    matrix = reshape(source, -1, length)
+    blocks = reshape(extend(matrix, filling) if filling else matrix, -1, 1, block)
+    largest = work.add("GlobalMaxPool", work.add("Abs", blocks))
+    scales = work.add("Div", largest, work.constant(_HIGHEST, np.float32))
+    scales = work.add("Max", scales, work.constant(_TINY, np.float32))
+    rounder = work.constant(_ROUNDER, np.float32)
+    steps = work.add("Sub", work.add("Add", work.add("Div", blocks, scales), rounder), rounder)
+    rounded = reshape(work.add("Mul", steps, scales), -1, length + filling)
+    rounded = extend(rounded, -filling) if filling else rounded
+    work.add("Reshape", rounded, work.add("Shape", source))
+    return work.nodes
