@@ -90,9 +90,8 @@ def test_written_form_computes_what_its_emulation_says(
     )  # fmt: skip
     for name, numbers in emulated.items():
         # FP32: the order of the sums alone differs, by at most half an eps for each of the products of about 1. FP16:
-        # kernels read elements that the emulation rounds to FP16, by half an eps each, of which a sum of random signs
-        # keeps the square root; and each result is rounded once more.
-        eps, k = (2**-23, width / 2) if scales is F32 else (2**-10, 2)
+        # such a sum may round to the next number.
+        eps, k = (2**-23, width / 2) if scales is F32 else (2**-10, 1)
         bound = k * eps * np.abs(numbers).max()
         np.testing.assert_allclose(np.float32(ran[name]), numbers, rtol=0, atol=bound)
         np.testing.assert_allclose(emulated_file[name], numbers, rtol=0, atol=bound)
@@ -238,10 +237,8 @@ def test_activations_are_rounded_to_int8_as_the_kernel_does(
     native = np.float64(run(rounded, feeds)["y"])
     own = np.sqrt(np.mean((native - without) ** 2))
     assert own > 1e-3 * np.sqrt(np.mean(without**2)), "the kernel rounds"
-    # FP16: results are rounded to half an eps at most, and elements of the plan's emulation too.
-    bound = 0.1 * own + (2**-11 * np.sqrt(np.mean(without**2)) if scales is F16 else 0)
     for emulated in (mezzo.emulate(model, feeds, plan=plan)["y"], mezzo.emulate(rounded, feeds)["y"]):
-        assert np.sqrt(np.mean((emulated - native) ** 2)) <= bound
+        assert np.sqrt(np.mean((emulated - native) ** 2)) <= 0.1 * own
 
 
 @pytest.mark.parametrize("opset", [9, 17, 22])
@@ -300,9 +297,9 @@ def test_random_models_compute_what_their_emulation_says() -> None:
         feeds = random_feeds(model, rng)
         ran, emulated = mezzo.emulate(result, feeds), mezzo.emulate(model, feeds, plan=plan)
         for name, numbers in emulated.items():
-            # Elements that kernels read unrounded may round a result of about 1 to the next FP16 number: one eps for
-            # each of the few operators in a row that read it, so 4.
-            np.testing.assert_allclose(np.float32(ran[name]), np.float32(numbers), rtol=4 * 2**-10, atol=2**-10)
+            # Sums in another order may round a result to the next FP16 number: one eps of it, which operators that
+            # follow pass on.
+            np.testing.assert_allclose(np.float32(ran[name]), np.float32(numbers), rtol=2 * 2**-10, atol=2**-20)
     assert count > 10, "the random models have such weights"
 
 

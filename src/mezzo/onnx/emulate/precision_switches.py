@@ -8,7 +8,7 @@ directly to the format of its consumer, as in a converted model.
 """
 
 from collections import ChainMap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -42,7 +42,8 @@ _FLOAT = "tensor(float)"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchOptions:
     """Formats of switches. `sums_high`: node ids exempt from `accumulation`; `limits`: see
-    `Emulator`; `int8_products`: nodes whose activations are rounded to INT8 at any precision.
+    `Emulator`; `int8_products`: nodes whose activations are rounded to INT8 at any precision;
+    `unrounded`: ids of weights that no precision rounds.
     """
 
     formats: tuple[DType, ...]
@@ -51,6 +52,7 @@ class SwitchOptions:
     limits: Mapping[int, float]
     quantized: QuantizedPorts
     int8_products: Mapping[int, SummedAxis]
+    unrounded: Collection[int]
 
 
 class Switches(NamedTuple):
@@ -307,9 +309,10 @@ class _Switcher:
         rounded: dict[str, str] = {}
         values = self._planned.nodes[number].inputs
         for index in rounding.operands:
-            name = copy.input[index]
+            name, value = copy.input[index], values[index] if index < len(values) else None
+            if value in self._planning.unrounded:
+                continue
             if name not in rounded:
-                value = values[index] if index < len(values) else None
                 limit = None if value is None else self._planning.limits.get(value)
                 rounded[name] = self._round_operand(name, dtype, limit, visible, nodes)
             copy.input[index] = rounded[name]

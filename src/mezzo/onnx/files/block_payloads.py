@@ -25,7 +25,8 @@ _MOST_KEPT = 1 << 26
 
 class BlockPart(enum.Enum):
     """What of a weight in blocks a tensor has. TABLE: the integers as GatherBlockQuantized reads
-    them, of the fused form alone. FLOATS: the dequantized elements, FP32.
+    them, of the fused form alone. FLOATS: the dequantized elements, FP32;
+    products on integers do not round them to the type of the scales.
     """
 
     INTEGERS = "integers"
@@ -97,9 +98,9 @@ class BlockPayload:
         values: Array = rounded.integers
         if self.part is BlockPart.FLOATS:
             steps = (rounded.integers - rounded.zero_points[:, None]).astype(np.float32)
-            values = round_to(
-                round_to(steps * rounded.scales[:, None], self.storage.scale_dtype), DType.FLOAT32
-            )
+            values = steps * rounded.scales[:, None]
+            if self.storage.form is BlockForm.DEQUANTIZE:
+                values = round_to(round_to(values, self.storage.scale_dtype), DType.FLOAT32)
         laid = values.reshape(-1, count, inner, block).transpose(0, 1, 3, 2)
         flat = laid.reshape(-1, count * block, inner)[:, :length].reshape(-1)
         return flat if self.part is BlockPart.FLOATS else _pack(flat, self.dtype)
