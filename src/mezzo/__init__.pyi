@@ -571,6 +571,7 @@ def tune(
     max_error: float | None = None,
     metric: str | Metric | None = None,
     max_drop: str | float | None = None,
+    max_bytes: int | str | None = None,
     held_out: Data | None = None,
     labels: Sequence[str] = (),
     batch_size: int | None = None,
@@ -627,6 +628,8 @@ def tune(
         max_error: the budget.
         metric, max_drop: instead of it, a metric ("module:function" or a callable; larger is
             better) and its largest decrease: 0.005, or "0.5%" of the reference's.
+        max_bytes: for weights in blocks (`to="int4"`), in place of an error budget: the size that
+            the model may take, in bytes or as "80MB"; the plan of least error is chosen.
         measure: use times measured on the target instead of its table, and at the end time the
             result with the model in FP32 and the result of `mezzo.convert` alone; a result no
             faster than FP32 is FP32.

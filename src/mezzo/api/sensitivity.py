@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Unpack
 
 from mezzo.common.errors import InputError
-from mezzo.common.message_style import option
+from mezzo.common.message_style import option, setting, verb
 from mezzo.contracts.frontend import Progress
 from mezzo.contracts.options.keyword_types import PlanOptions
 from mezzo.contracts.options.keywords import documents_options_with
@@ -80,6 +80,13 @@ def sensitivity(
         raise InputError(
             f"{option('to')} is {dict(chosen.settings)['to']!r}, and sensitivity is measured"
             " for one format at a time; name one of them"
+        )
+    if chosen.planning.weight_bits:
+        to = setting("to", dict(chosen.settings)["to"])
+        raise InputError(
+            f"{option('to')} is {dict(chosen.settings)['to']!r}, and sensitivity is measured for"
+            f" operators, not for weights alone; {verb('tune')} with {to} and"
+            f" {option('max_error')} measures every weight"
         )
     model, chosen = fuse(model, chosen)
     chosen = with_parameters(model, chosen, session)

@@ -258,6 +258,7 @@ class Sensitivity(Displayed):
 
 
 BYTES_MOVED = "bytes moved"
+BYTES_STORED = "bytes of weights"
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +272,9 @@ class NodeCost:
 
 @dataclass(frozen=True, slots=True)
 class CostTable:
-    """Costs of nodes. `unit`: `BYTES_MOVED` for tables, "ns" for measured times."""
+    """Costs of nodes. `unit`: `BYTES_MOVED` for tables, "ns" for measured times; `BYTES_STORED` of
+    whole plans, where the storage of weights was searched.
+    """
 
     source: str
     unit: str
@@ -283,7 +286,8 @@ class FrontierPoint:
     """The cheapest plan for one price of error. `weight`: cost units per squared error, infinite
     for FP32 only.
 
-    `cost` is in the unit of the costs; `error` is measured, None if only predicted.
+    `cost` is in the unit of the costs; `low_nodes` counts weights in blocks where their storage was
+    searched; `error` is measured, None if only predicted.
     `predicted_error`: the root of the summed squared errors of low-precision units, times the
     record's `prediction.factor`.
     """
@@ -323,7 +327,8 @@ class SearchRecord:
     `margin`: on the tuning data the error had to stay below budget / margin. `held_out_error`: on
     data the search never used. `stopped_by`: why the search ended. `costliest`: the unit with the
     largest error. `unknown`: what the data cannot show, as text; if not empty, the budget is not
-    verified.
+    verified. `max_bytes`: the size that bounded the search instead of an error; then `budget` only
+    allows for other data.
     """
 
     budget: float
@@ -339,6 +344,7 @@ class SearchRecord:
     costliest: str | None = None
     unknown: tuple[str, ...] = ()
     prediction: Prediction | None = None
+    max_bytes: int | None = None
 
 
 class Load(NamedTuple):

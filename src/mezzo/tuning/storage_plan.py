@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from mezzo.evaluate.data_session import DataSession
 from mezzo.numerics.measures import (
+    BYTES_STORED,
     Comparison,
+    CostTable,
     FrontierPoint,
     Measured,
     SearchRecord,
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 # Share of a squared error budget that floats in low precision keep, where weights take the rest.
 _FOR_FLOATS = 0.1
+# Without a budget of error, other data may have this many times the error of the search's.
+_ON_OTHER_DATA = 1.25
 
 
 @dataclass(kw_only=True)
@@ -78,14 +82,21 @@ class StorageTuner:
         if it fails. Returns the plan, the result and the account.
         """
         slack = 1.0
-        goal = None if self.goal.max_error is None else self.goal
+        goal = self.goal
         for attempt in range(TIGHTENINGS + 1):
             plan, words = self.choose(slack)
+            if self.goal.max_error is None:
+                goal = replace(self.goal, max_error=(plan.error or 0.0) * _ON_OTHER_DATA)
             planned = convert_planned(self.model, self.planned(plan))
             comparison = check(self.model, planned, self.session.judging, goal=goal)
             self.checks += 1
-            excess = 0.0 if goal is None else excess_of(comparison, goal)
-            if excess <= 1.0 or not plan.in_blocks or attempt == TIGHTENINGS:
+            excess = excess_of(comparison, goal)
+            if (
+                self.goal.max_bytes is not None
+                or excess <= 1.0
+                or not plan.in_blocks
+                or attempt == TIGHTENINGS
+            ):
                 break
             slack *= 1.1 * excess if math.isfinite(excess) else 4.0
         measured = self._account(plan, words, comparison, excess)
@@ -104,6 +115,9 @@ class StorageTuner:
             comparison=comparison,
             sensitivity=Sensitivity(data=source, units=units, all_low=math.nan, runs=len(units)),
             frontier=tuple(_point(each, plan) for each in tried),
+            costs=CostTable(
+                source="sizes of integers, scales and zero points", unit=BYTES_STORED, nodes=()
+            ),
             search=SearchRecord(
                 budget=comparison.verdict.budget,
                 margin=self.goal.margin,
@@ -118,16 +132,18 @@ class StorageTuner:
                 costliest=units[0].name if units else None,
                 unknown=unknown,
                 prediction=predict(pairs),
+                max_bytes=self.goal.max_bytes,
             ),
             notes=comparison.notes,
         )
 
     def _units(self) -> tuple[UnitError, ...]:
-        """Each weight's error in its coarsest storage, the largest first."""
+        """Each weight's error in its coarsest storage, the largest first, with its readers."""
+        graph = self.search.prober.graph
         units = [
             UnitError(
                 name=weight.name,
-                nodes=(weight.name,),
+                nodes=tuple(node.name for node in graph.readers(weight.value)),
                 error=math.sqrt(max(option.square for option in weight.options)),
                 is_measured=True,
             )

@@ -18,7 +18,7 @@ from mezzo.contracts.options.option import (
 )
 from mezzo.contracts.options.request import Request
 from mezzo.contracts.plans import Plan, PlannedNode
-from mezzo.formats.format_words import spell_formats
+from mezzo.formats.format_words import WEIGHT_BITS, spell_formats
 from mezzo.report.layout.names import clean, join_or, quote
 from mezzo.report.records.groups import choose_example, group_high_nodes
 from mezzo.report.records.suggestions import free
@@ -210,11 +210,14 @@ def steps_after_tuning(context: CommandContext) -> Steps:
     judge = context.data_words(context.held_out or context.data)
     judge += options.without_settings().words("compare")
     to = options.word("to")
-    first_format, *others = ("",) if to is None else spell_formats(to).split(",")
-    # Sensitivity takes one format.
-    narrowed = options.with_words("to", first_format) if others else options
-    words = [*context.data_words(context.data), *narrowed.words("sensitivity")]
-    steps = [(spell_command("sensitivity", source, *words), "what each operator costs in error")]
+    formats = [] if to is None else spell_formats(to).split(",")
+    steps: Steps = []
+    if not WEIGHT_BITS.keys() & set(formats):
+        # Sensitivity takes one format.
+        narrowed = options.with_words("to", formats[0]) if len(formats) > 1 else options
+        words = [*context.data_words(context.data), *narrowed.words("sensitivity")]
+        command = spell_command("sensitivity", source, *words)
+        steps.append((command, "what each operator costs in error"))
     if not source.samefile(result):
         command = spell_command("compare", source, result, *judge)
         steps.insert(0, (command, "judge the result again, layer by layer"))

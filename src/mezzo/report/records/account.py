@@ -181,6 +181,7 @@ def as_account(
         "settings": {},
         "conversion": None,
         "decisions": [],
+        "weights": [],
         "data": None,
         "memory": None,
         "ranges": None,
@@ -228,6 +229,7 @@ def _describe_decisions(
             "stayed_high": _stayed_high(plan),
         },
         "decisions": encode(plan.nodes),
+        "weights": encode(plan.weights),
     }
 
 

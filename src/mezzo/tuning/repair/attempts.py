@@ -267,5 +267,8 @@ def _is_cheaper(plan: "Decided", other: "Decided") -> bool:
 
 
 def _knows_prices(options: Options) -> bool:
-    """Whether the strategy supports error prices; other systems' colourings do not."""
-    return options.planning.strategy.name == "mincut"
+    """Whether nodes have another level, and the strategy supports error prices; other systems'
+    colourings do not.
+    """
+    planning = options.planning
+    return bool(planning.line.others) and planning.strategy.name == "mincut"

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from mezzo.common.sizes import format_size
-from mezzo.numerics.measures import BYTES_MOVED
+from mezzo.numerics.measures import BYTES_MOVED, BYTES_STORED
 from mezzo.report.layout.layout import Layout, indented
 from mezzo.report.layout.names import clean
 from mezzo.report.layout.numbers import spell_error, spell_share
@@ -61,6 +61,8 @@ def report_frontier(
     )
     if not finite:
         return []
+    if costs is not None and costs.unit == BYTES_STORED:
+        return _report_storages(layout, finite, prediction)
     scale = scale_of(finite, costs)
     high = None if scale is None else scale.high
     unit = "cost" if costs is None else clean(costs.unit)
@@ -84,6 +86,27 @@ def report_frontier(
             " nothing",
         )
     return [table, *(indented(line, style="dim") for line in captions)]
+
+
+def _report_storages(
+    layout: Layout, points: "Sequence[FrontierPoint]", prediction: "Prediction | None"
+) -> list[RenderableType]:
+    """The table of plans that store weights in blocks, the smallest first."""
+    right = ("weights", "in blocks", "predicted", "measured")
+    table = layout.make_table("", *right, right=right)
+    for point in points:
+        table.add_row(
+            Text("chosen" if point.is_chosen else "", style="bold green"),
+            format_size(round(point.cost)),
+            str(point.low_nodes),
+            spell_error(point.predicted_error),
+            "" if point.error is None else spell_error(point.error),
+        )
+    caption = "each plan is the best for its budget of predicted error or bytes"
+    if prediction is not None and prediction.points > 1:
+        spread = f"{prediction.low:.2g} to {prediction.high:.2g} times their prediction"
+        caption += f"; measured errors are {spread}"
+    return [table, indented(caption, style="dim")]
 
 
 def spell_prediction(prediction: "Prediction | None") -> str:

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.text import Text
 
+from mezzo.common.sizes import format_size
 from mezzo.contracts.plans import Plan
+from mezzo.numerics.measures import BYTES_STORED
 from mezzo.report.layout.layout import Layout, blank, heading, indented, report_unknown, section
-from mezzo.report.layout.names import clean
+from mezzo.report.layout.names import clean, join_some
 from mezzo.report.layout.numbers import (
     round_up,
     spell_count,
@@ -26,6 +28,7 @@ from mezzo.report.text.measured.comparison import (
     report_verdict,
 )
 from mezzo.report.text.measured.frontier import report_frontier, scale_of
+from mezzo.report.text.weights import report_storage
 
 if TYPE_CHECKING:
     from mezzo.numerics.measures import (
@@ -54,12 +57,16 @@ def report_tuning(
     if measured.search is not None:
         parts += [blank(), *report_outcome(measured), blank(), _report_search(layout, measured)]
     parts += [blank(), report_counts(layout, plan, summary)]
+    of_weights = _is_of_weights(measured)
+    units = measured.sensitivity.units if of_weights and measured.sensitivity else ()
+    parts += report_storage(layout, plan, {unit.name: unit.error for unit in units})
     if measured.timing is not None:
         parts += [blank(), *_report_timing(layout, measured.timing)]
     if measured.frontier:
         prediction = None if measured.search is None else measured.search.prediction
         frontier = report_frontier(layout, measured.frontier, measured.costs, prediction)
-        parts += section("the frontier between cost and error", *frontier)
+        what = "cost" if not of_weights else "bytes"
+        parts += section(f"the frontier between {what} and error", *frontier)
     if measured.comparison is not None:
         parts += section("the check", *report_verdict(measured.comparison))
         parts += [blank(), *report_outputs(layout, measured.comparison)]
@@ -69,6 +76,11 @@ def report_tuning(
     if advice:
         parts += section("what would help", *map(indented, advice))
     return parts
+
+
+def _is_of_weights(measured: "Measured") -> bool:
+    """Whether the search chose the storage of weights."""
+    return measured.costs is not None and measured.costs.unit == BYTES_STORED
 
 
 def _metric_of(measured: "Measured") -> "MetricResult | None":
@@ -89,7 +101,17 @@ def report_outcome(measured: "Measured") -> list[RenderableType]:
     if search.unknown and not is_wrong(measured):
         word, style = "cannot tell", "bold yellow"
     held_out_error, metric = search.held_out_error, _metric_of(measured)
-    if metric is None:
+    if search.max_bytes is not None:
+        word = "inside the budget"
+        summary = (
+            f": the least error in {format_size(search.max_bytes)}, {spell_error(search.error)}"
+        )
+        data_note = (
+            ", all data was used to tune"
+            if held_out_error is None
+            else f", {spell_error(held_out_error)} on data it never saw"
+        )
+    elif metric is None:
         summary = (
             f": error {spell_error(search.error)} where {spell_error(search.budget)} is allowed"
         )
@@ -130,7 +152,7 @@ def _report_search(layout: Layout, measured: "Measured") -> RenderableType:
         "evaluations", f"{search.evaluations} on all data{partial}, {search.checks} of the result"
     )
     table.add_row("time", spell_time(search.time_s))
-    if search.margin != 1:
+    if search.margin != 1 and search.max_bytes is None:
         aim = spell_error(search.budget / search.margin) if search.margin > 0 else "nothing"
         table.add_row(
             "margin", f"aimed at {aim}, the budget / {search.margin:.3g}, for data it never saw"
@@ -202,9 +224,11 @@ def _advise(search: "SearchRecord", measured: "Measured") -> list[str]:
         if math.isfinite(reached) and reached > search.budget:
             advice.append(f"a budget of {round_up(reached)} would be kept by this plan")
         if search.costliest is not None:
+            unit = _find_unit(measured, search.costliest)
+            readers = f" {join_some(unit.nodes, 1)}" if unit and _is_of_weights(measured) else ""
             advice.append(
-                f"most of the error comes from {clean(search.costliest)}: --exclude keeps it in"
-                " FP32"
+                f"most of the error comes from {clean(search.costliest)}: --exclude{readers} keeps"
+                " it in FP32"
             )
     elif metric is None:
         cheaper = _cheaper_point(measured, search)
