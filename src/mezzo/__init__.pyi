@@ -113,8 +113,8 @@ def compare_strategies(
     """Plan a model with every strategy, the cheapest first. Arguments as of `mezzo.plan`.
 
     Args:
-        to: what to convert to: fp16, bf16 or int8, int8 with a float (int8,bf16), or auto: what
-            gains on this machine.
+        to: what to convert to: fp16, bf16 or int8, int8 with a float (int8,bf16), weights alone in
+            int4 or int8w, or auto: what gains on this machine.
         policy: how bold to be: a name of 'mezzo policies', or a .toml file.
         strategy: how to place the casts; see 'mezzo strategies'.
         target: what must run the result: a name of 'mezzo targets', or a .toml file.
@@ -283,8 +283,8 @@ def convert_folder(
     be low.
 
     Args:
-        to: what to convert to: fp16, bf16 or int8, int8 with a float (int8,bf16), or auto: what
-            gains on this machine.
+        to: what to convert to: fp16, bf16 or int8, int8 with a float (int8,bf16), weights alone in
+            int4 or int8w, or auto: what gains on this machine.
         policy: how bold to be: a name of 'mezzo policies', or a .toml file.
         strategy: how to place the casts; see 'mezzo strategies'.
         target: what must run the result: a name of 'mezzo targets', or a .toml file.
@@ -353,8 +353,8 @@ def plan(
     `convert`.
 
     Args:
-        to: what to convert to: fp16, bf16 or int8, int8 with a float (int8,bf16), or auto: what
-            gains on this machine.
+        to: what to convert to: fp16, bf16 or int8, int8 with a float (int8,bf16), weights alone in
+            int4 or int8w, or auto: what gains on this machine.
         policy: how bold to be: a name of 'mezzo policies', or a .toml file.
         strategy: how to place the casts; see 'mezzo strategies'.
         target: what must run the result: a name of 'mezzo targets', or a .toml file.
@@ -507,8 +507,8 @@ def sensitivity(
     The first samples of the data are used.
 
     Args:
-        to: what to convert to: fp16, bf16 or int8, int8 with a float (int8,bf16), or auto: what
-            gains on this machine.
+        to: what to convert to: fp16, bf16 or int8, int8 with a float (int8,bf16), weights alone in
+            int4 or int8w, or auto: what gains on this machine.
         strategy: how to place the casts; see 'mezzo strategies'.
         target: what must run the result: a name of 'mezzo targets', or a .toml file.
         include: ask for low precision: a glob on node names, or 'op:Softmax'. Repeatable.
@@ -593,8 +593,8 @@ def tune(
     without information stay FP32.
 
     Args:
-        to: what to convert to: fp16, bf16 or int8, int8 with a float (int8,bf16), or auto: what
-            gains on this machine.
+        to: what to convert to: fp16, bf16 or int8, int8 with a float (int8,bf16), weights alone in
+            int4 or int8w, or auto: what gains on this machine.
         strategy: how to place the casts; see 'mezzo strategies'.
         target: what must run the result: a name of 'mezzo targets', or a .toml file.
         include: ask for low precision: a glob on node names, or 'op:Softmax'. Repeatable.

@@ -28,7 +28,7 @@ FormatLike = str | int | type | DType | Dtype | Sequence[object]
 WEIGHT_BITS: Mapping[str, int] = MappingProxyType({"int4": 4, "int8w": 8})
 _WEIGHT_ALIASES = {
     "int4": ("i4", "uint4", "u4", "q4", "4bit", "w4a16", "w4a32", "w4", "int4w", "q4f16", "q4f32"),
-    "int8w": ("w8a16", "w8a32", "int8weights", "int8weightonly", "weightonlyint8", "q8f16"),
+    "int8w": ("8bit", "w8a16", "w8a32", "int8weights", "int8weightonly", "weightonlyint8", "q8f16"),
 }
 # Every format that a conversion can be asked for; of weights the type of symmetric integers.
 _WEIGHT_DTYPES = {"int4": DType.INT4, "int8w": DType.INT8}

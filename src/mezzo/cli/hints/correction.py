@@ -22,7 +22,7 @@ from mezzo.common.name_matching import fold, matching_names, nearest
 from mezzo.contracts.options.option import about, spell_option
 from mezzo.contracts.options.request import Request
 from mezzo.formats.dtypes import LOW_DTYPES
-from mezzo.formats.format_words import FORMAT_WORDS, plain_word
+from mezzo.formats.format_words import FORMAT_WORDS, WEIGHT_BITS, plain_word
 
 _MOST_NAMED = 3
 
@@ -65,7 +65,10 @@ class Correction:
                 spelled[word if value is None else f"{word} {shlex.quote(value)}"] = None
         given = {word for word, _ in options}
         required = {p.opts[0]: p for p in parameters if p.required and p not in arguments}
-        needs_data = "int8" in self.formats and ("--calibrator", "none") not in options
+        needs_data = (
+            "int8" in join_formats(self.formats).split(",")
+            and ("--calibrator", "none") not in options
+        )
         if needs_data and "--data" in known:
             required["--data"] = known["--data"]
         ends = [f"{word} {p.metavar}" for word, p in required.items() if word not in given]
@@ -100,8 +103,11 @@ def correct(words: Sequence[str]) -> Correction | None:
 
 
 def join_formats(formats: Collection[str]) -> str:
-    """Formats for `--to`: scaled ones first."""
-    return ",".join(sorted(dict.fromkeys(formats), key=lambda word: word in LOW_DTYPES))
+    """Formats for `--to`: of weights, or scaled ones, which a command's name may imply, first."""
+    kept = dict.fromkeys(word for word in formats if word in (*WEIGHT_BITS, *LOW_DTYPES))
+    if not WEIGHT_BITS.keys() & kept.keys():
+        kept = dict.fromkeys(formats)
+    return ",".join(sorted(kept, key=lambda word: word in LOW_DTYPES))
 
 
 def quote_options(options: Sequence[str]) -> str:
