@@ -34,12 +34,12 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     result, given = place / "out.onnx", ["--data", place / "data.npz"]
     model = DIGITS / "digits.onnx"
     commands: dict[str, list[object]] = {
-        "convert": ["convert", model, result, *given, "--quiet"],
+        "convert": ["convert", model, result, *given, "--to", "fp16", "--quiet"],
         "compare": ["compare", model, result, *given, "--quiet"],
-        "tune": ["tune", model, place / "tuned.onnx", *given, "--max-error", "3e-4", "--quiet"],
+        "tune": ["tune", model, place / "tuned.onnx", *given, "--to", "fp16", "--max-error", "3e-4", "--quiet"],
         "strategies": ["strategies", model, "--policy", "tensorflow"],
         "undecidable": ["compare", model, result, "--data", place / "nan.npz", "--quiet"],
-        "without_data": ["convert", model, place / "other.onnx", "--quiet"],
+        "without_data": ["convert", model, place / "other.onnx", "--to", "fp16", "--quiet"],
     }
     for name, words in commands.items():
         code = main([str(word) for word in [*words, "--report", place / f"{name}.html"]])
@@ -90,6 +90,17 @@ def test_click_opens_a_box_and_tells_why_of_a_node(opened: Opened) -> None:
         assert words in told
     asked = re.search("mezzo explain .*", told)
     assert asked is not None and "out.onnx" in asked[0], "the source does not know what data decided"
+
+
+def test_click_hits_its_box_after_something_opened_above_the_drawing(browser: Any, reports: dict[str, Path]) -> None:
+    opened = Opened(browser, reports["without_data"], viewport={"width": 1360, "height": 2400})
+    opened.page.locator("#drawing").hover()
+    was = opened.page.locator("#drawing").bounding_box()["y"]
+    opened.run("document.querySelector('.cause').open = true")
+    assert opened.page.locator("#drawing").bounding_box()["y"] > was + 50
+    opened.click_box("input image")
+    assert opened.selected == "input image"
+    opened.close()
 
 
 @pytest.mark.parametrize("opened", ["without_data"], indirect=True)

@@ -63,6 +63,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         place / "digits.npz",
         "--max-error",
         "3e-4",
+        "--to",
+        "fp16",
     ]
     assert main([str(word) for word in [*words, "--quiet", "--report", made["tune"]]]) == 0
     np.savez(place / "x.npz", x=np.random.default_rng(5).uniform(0.5, 2, (8, 4)).astype(np.float32))

@@ -26,7 +26,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     onnx.save(onnx.parser.parse_model(TEXT), place / "m.onnx")
     np.savez(place / "x.npz", x=np.random.default_rng(1).uniform(0, 1, (8, 4)).astype(np.float32))
     for name, more in (("a", ["--exclude", "op:MatMul"]), ("b", [])):
-        words = ["convert", place / "m.onnx", place / f"{name}.onnx", "--data", place / "x.npz", *more, "--quiet"]
+        words = ["convert", place / "m.onnx", place / f"{name}.onnx", "--data", place / "x.npz", *more]
+        words += ["--to", "fp16", "--quiet"]
         assert main([str(word) for word in [*words, "--report", place / f"{name}.html"]]) in (0, 1, 3)
         saving = ["plan", place / "m.onnx", "--to", "fp16", "--save", place / f"{name}.json", *more, "--quiet"]
         assert main([str(word) for word in saving]) == 0

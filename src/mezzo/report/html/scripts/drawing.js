@@ -18,6 +18,8 @@ class Drawing {
     this.cy.on("tap", (event) => { if (event.target === this.cy) this.select(null); });
     element.addEventListener("keydown", (event) => this.keyed(event));
     element.addEventListener("pointerdown", () => element.focus({ preventScroll: true }));
+    // Cytoscape remembers where it stands, and learns late or never that the page scrolled or grew above it.
+    for (const name of ["pointerdown", "wheel"]) element.addEventListener(name, () => this.cy.resize(), { capture: true, passive: true });
     this.restyle();
   }
 
