@@ -1,5 +1,6 @@
 """Storage of weights in blocks, chosen on data: predictions, budgets of error and of bytes, and what is written."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import mezzo
-from mezzo.common.errors import InputError
+from mezzo.common.errors import ContractError, InputError
 from mezzo.contracts.options.request import Request
 from mezzo.conversion.results import open_source
 from mezzo.evaluate.data_session import DataSession, open_session
@@ -60,12 +61,45 @@ def _search(model: onnx.ModelProto, data: list[dict[str, np.ndarray]], to: str =
 @pytest.mark.parametrize("seed", range(6))
 def test_predicted_squares_are_near_the_measured_and_budgets_hold(seed: int) -> None:
     """15 %: squares of single weights add up within 4 %, and one probe foretells other blocks within 10."""
-    search = _search(_network(seed), _data(seed))
+    model, data = _network(seed), _data(seed, 12)
+    search = _search(model, data[:6])
     for budget in (0.3, 0.1, 0.03, 0.01, 0.003):
         plan, _ = search.within_error(budget)
         assert plan.error is not None and plan.error <= budget
-    ratios = [(plan.error / plan.predicted) ** 2 for plan in search.tried if plan.error and plan.predicted]
+    unseen = [*open_session(open_source(model, False, None), data[6:]).data]
+    ratios = []
+    for plan in search.tried:
+        exchanged = {
+            weight.value: search.prober.dequantized(weight.value, plan.in_blocks[weight.name])
+            for weight in search.weights
+            if weight.name in plan.in_blocks
+        }
+        ratios.append((search.prober.error(unseen, exchanged) / plan.predicted) ** 2)
     assert ratios and max(abs(ratio - 1) for ratio in ratios) < 0.15
+
+
+def test_gptq_is_taken_where_unseen_data_has_a_smaller_error_and_is_stored_as_it_was(tmp_path: Path) -> None:
+    model, data, result = _network(4), _data(4, 8), tmp_path / "out.onnx"
+    tuned = mezzo.tune(model, result, to="int4", target="onnx", data=data, max_error=0.5, check=False)
+    assert {storage.rounding for _, storage in tuned.plan.in_blocks} == {"gptq"}
+    search, unseen = _search(model, data), [*open_session(open_source(model, False, None), _data(4, 12)[8:]).data]
+    errors = [
+        search.prober.error(
+            unseen,
+            {
+                weight.value: search.prober.dequantized(
+                    weight.value, replace(tuned.plan.in_blocks[at][1], rounding=rounding)
+                )
+                for at, weight in enumerate(search.weights)
+            },
+        )
+        for rounding in ("gptq", "k-quant")
+    ]
+    assert errors[0] < 0.8 * errors[1]
+    written = mezzo.compare(model, result, data=_data(4, 12)[8:]).outputs[0].relative_l2.estimate
+    assert written == pytest.approx(errors[0], rel=1e-3)  # sums in another order, and scales a bit apart
+    with pytest.raises(ContractError, match="GPTQ rounded this plan's weights on data, which the plan has not; run"):
+        mezzo.convert(model, plan=tuned.plan)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -145,7 +145,7 @@ def tune(
             decided, result, measured = stored.verified()
             return finish(model, decided, result, dst, overwrite=overwrite, measured=measured)
         whole_goal = goal
-        chosen, goal = stored.beside_floats()
+        model, chosen, goal = stored.beside_floats()
     graph = model.read(chosen.planning.low).graph
     scores = ScoreCache.of(session, graph, dict(chosen.settings))
     model, chosen = _calibrated(model, chosen, session)

@@ -7,8 +7,9 @@ until no cheaper plan should hold.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from mezzo.common.errors import InputError
@@ -23,6 +24,7 @@ from mezzo.planner.choices.block_weights import USUAL_ROUNDING, BlockWeight, blo
 from mezzo.planner.options import Options
 from mezzo.planner.planner import nodes_in_floats
 from mezzo.tuning.block_sensitivity import (
+    GPTQ,
     BlockCandidates,
     BlockProber,
     StoredWeight,
@@ -31,6 +33,9 @@ from mezzo.tuning.block_sensitivity import (
 from mezzo.tuning.knapsack import Option, Selection, least_cost, least_error
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from mezzo.contracts.frontend import Model
     from mezzo.ir.graph import Graph
     from mezzo.numerics.data.datasets import Batch
@@ -39,6 +44,8 @@ if TYPE_CHECKING:
 _PROBED_NUMBERS, _LEAST_PROBED, _MOST_PROBED = 1 << 15, 4, 256
 # Passes over all data of the search.
 _MOST_EVALUATIONS = 8
+# Batches that moments for GPTQ are taken of.
+_MOST_LEARNED = 256
 # Sizes of blocks that are tried where a kernel has them. Larger blocks save scales alone.
 _BLOCKS = (32, 64, 128)
 # Of a weight's further nodes and names in a file, at most.
@@ -98,6 +105,7 @@ class BlockSearch:
                 progress("sensitivity", done, total)
 
         batches = _few(self._model, self._session, self.prober)
+        self.prober.learn(islice(self._unseen(batches), _MOST_LEARNED))
         self.weights = measure_weights(
             self.prober, self._candidates, batches, self._session.has_time, report
         )
@@ -151,6 +159,23 @@ class BlockSearch:
         for batch in self._session.data:
             self._batches, self._samples = self._batches + 1, self._samples + batch.samples
             yield batch
+
+    def _unseen(self, seen: "Sequence[Batch]") -> "Iterator[Batch]":
+        """The data of the search without these batches, which are its first, the last one cut."""
+        for number, batch in enumerate(self._session.data):
+            if number >= len(seen):
+                yield batch
+            elif batch.samples > seen[number].samples:
+                yield cut(batch, seen[number].samples, batch.samples)
+
+    def exchanged(self, plan: StoragePlan) -> "dict[str, npt.NDArray[np.float32]]":
+        """The elements of weights that GPTQ has rounded for a plan, by value name."""
+        values = self.prober.graph.values
+        return {
+            values[weight.value].name: self.prober.dequantized(weight.value, storage)
+            for weight in self.weights
+            if (storage := plan.in_blocks.get(weight.name)) is not None and storage.rounding == GPTQ
+        }
 
     def _items(self) -> list[list[Option]]:
         return [

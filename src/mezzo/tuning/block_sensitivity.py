@@ -9,19 +9,22 @@ as errors of the elements alone rank weights worse than chance.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from mezzo.common.memory import current_memory_limit
 from mezzo.contracts.frontend import lab_of
 from mezzo.contracts.lab import Answers, WeightTrials
 from mezzo.formats.block_storage import ROUNDS_ACTIVATIONS, BlockStorage
 from mezzo.formats.dtypes import HIGH, size_bits
 from mezzo.ir.graph import Graph
 from mezzo.numerics.metrics.errors import ErrorSum
-from mezzo.planner.choices.block_weights import BlockWeight
+from mezzo.planner.choices.block_weights import USUAL_ROUNDING, BlockWeight
+from mezzo.plugins.discovery import rounding
+from mezzo.quantize.arithmetic.gptq import round_blocks
 from mezzo.tables.block_kernels import BlockKernel
 
 if TYPE_CHECKING:
@@ -29,7 +32,11 @@ if TYPE_CHECKING:
     from mezzo.numerics.data.datasets import Batch
 
 Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
 
+GPTQ = "gptq"
+# GPTQ is worth its time for weights of few bits; limit on the size of all moments.
+_GPTQ_BITS, _MOST_MOMENT_BYTES = 4, 1 << 31
 # Rows of a product's input that its local error is taken on.
 _ROWS = 256
 
@@ -100,6 +107,7 @@ class BlockProber:
         shown = sorted({v for reads in self._read.values() for v, _ in reads if v is not None})
         self._observe = lab.observer(model.read(HIGH, version), shown)
         self._kept: dict[str, Answers] = {}
+        self._moments: dict[int, Doubles] = {}  # second moments of what products read, by value
 
     def _reads(
         self, rows: Sequence[BlockKernel], value: int
@@ -112,6 +120,32 @@ class BlockProber:
             node = self.graph.nodes[use.node]
             reads.append((node.inputs[1 - use.operand] if row.op != "Gather" else None, row))
         return reads
+
+    def learn(self, batches: "Iterable[Batch]") -> None:
+        """Collect second moments of what products read, for GPTQ, on data that no local error is
+        taken on. Without enough memory for all of them there is no GPTQ.
+        """
+        widths = {
+            value: self._trials.weight(weight).shape[row.axis]
+            for weight, reads in self._read.items()
+            for value, row in reads
+            if value is not None
+        }
+        size_bytes = sum(8 * width**2 for width in widths.values())
+        if size_bytes > current_memory_limit().share_bytes(_MOST_MOMENT_BYTES):
+            return
+        for batch in batches:
+            for value, numbers in self._observe(batch.feeds):
+                rows = numbers.reshape(-1, numbers.shape[-1]).astype(np.float64)
+                self._moments.setdefault(value, np.zeros((rows.shape[1],) * 2))
+                self._moments[value] += rows.T @ rows
+
+    def takes_gptq(self, weight: int, storage: BlockStorage) -> bool:
+        """Whether GPTQ can round a weight to a storage: of few bits, read by one product, with
+        moments of its input.
+        """
+        (read, _), *others = self._read[weight]
+        return storage.bits <= _GPTQ_BITS and not others and read in self._moments
 
     def sample(self, batches: "Iterable[Batch]") -> dict[int, Floats]:
         """Rows of what the products read on some batches, at most `_ROWS`, by value id."""
@@ -151,7 +185,17 @@ class BlockProber:
 
     def dequantized(self, value: int, storage: BlockStorage) -> Floats:
         """A weight's elements as blocks hold them."""
-        return self._trials.dequantized(value, storage)
+        if storage.rounding != GPTQ:
+            return self._trials.dequantized(value, storage)
+        ((read, _),) = self._read[value]
+        assert read is not None, "a product reads it"
+        weight = self._trials.weight(value)
+        turned = weight.T if storage.axis == 1 else weight
+        rounded = round_blocks(turned, self._moments[read], storage, rounding(USUAL_ROUNDING))
+        steps = np.repeat(rounded.scales, storage.block, axis=0)[: len(turned)]
+        zeros = np.repeat(rounded.zero_points, storage.block, axis=0)[: len(turned)]
+        numbers = ((rounded.integers - zeros).astype(np.float32) * steps).astype(np.float32)
+        return np.ascontiguousarray(numbers.T if storage.axis == 1 else numbers)
 
     def count_outputs(self, batch: "Batch") -> int:
         """The number of elements of all outputs on a batch."""
@@ -166,7 +210,7 @@ class BlockProber:
         """
         total = ErrorSum(self._shares)
         for batch in batches:
-            reference = self._kept.get(batch.origin)
+            reference = self._kept.get(batch.origin) if keeps else None
             if reference is None:
                 reference = self._trials.run(batch.feeds, {})
                 if keeps:
@@ -195,7 +239,7 @@ def measure_weights(
         amplification = math.inf
         if may_go_on():
             report(number + 1)
-            amplification, local = _probe(prober, candidate, sampled, batches)
+            amplification, storages, local = _probe(prober, candidate, sampled, batches)
             options += [
                 BlockOption(
                     storage,
@@ -203,7 +247,7 @@ def measure_weights(
                     amplification * squares.of_both,
                     amplification * (squares.of_both - squares.of_weight),
                 )
-                for storage, squares in zip(candidate.storages, local, strict=True)
+                for storage, squares in zip(storages, local, strict=True)
             ]
         result.append(
             StoredWeight(
@@ -221,16 +265,26 @@ def _probe(
     candidate: BlockCandidates,
     sampled: Mapping[int, Floats],
     batches: "Sequence[Batch]",
-) -> tuple[float, list[LocalSquares]]:
-    """A weight's amplification, and the local errors of its storages, in their order."""
-    local = [prober.local_squares(candidate, storage, sampled) for storage in candidate.storages]
+) -> tuple[float, list[BlockStorage], list[LocalSquares]]:
+    """A weight's amplification, and its storages with their local errors: by GPTQ where data that
+    it has not seen has a smaller one.
+    """
+    storages = [*candidate.storages]
+    local = [prober.local_squares(candidate, storage, sampled) for storage in storages]
     worst = max(range(len(local)), key=lambda at: local[at].of_weight)
     if local[worst].of_weight == 0.0:
-        return 0.0, local
+        return 0.0, storages, local
     value = candidate.weight.value
-    probe = prober.dequantized(value, candidate.storages[worst])
+    probe = prober.dequantized(value, storages[worst])
     error = prober.error(batches, {value: probe}, keeps=True)
-    return error**2 / local[worst].of_weight, local
+    amplification = error**2 / local[worst].of_weight
+    for at, storage in enumerate(storages):
+        if prober.takes_gptq(value, storage):
+            by_gptq = replace(storage, rounding=GPTQ)
+            squares = prober.local_squares(candidate, by_gptq, sampled)
+            if squares.of_both < local[at].of_both:
+                storages[at], local[at] = by_gptq, squares
+    return amplification, storages, local
 
 
 def round_activations(rows: Floats, block: int) -> Floats:

@@ -64,18 +64,18 @@ class StorageTuner:
         planning = replace(self.options.planning, in_blocks=dict(plan.in_blocks))
         return replace(self.options, planning=planning)
 
-    def beside_floats(self) -> tuple[Options, Goal]:
-        """Options with the storage chosen, and the goal that is left to levels of floats: squared
-        errors add up.
+    def beside_floats(self) -> "tuple[Model, Options, Goal]":
+        """The model and options with the storage chosen, and the goal that is left to levels of
+        floats: squared errors add up.
         """
         plan, _ = self.choose(1.0 / math.sqrt(1.0 - _FOR_FLOATS))
+        model = self.model.exchanged(self.search.exchanged(plan))
         if self.goal.max_error is None:
-            return self.planned(plan), self.goal
+            return model, self.planned(plan), self.goal
         left = self.goal.max_error**2 - ((plan.error or 0.0) * self.goal.margin) ** 2
         least = self.goal.max_error * math.sqrt(_FOR_FLOATS)
-        return self.planned(plan), replace(
-            self.goal, max_error=max(math.sqrt(max(left, 0.0)), least)
-        )
+        goal = replace(self.goal, max_error=max(math.sqrt(max(left, 0.0)), least))
+        return model, self.planned(plan), goal
 
     def verified(self) -> "tuple[Decided, Artifact, Measured]":
         """Choose a plan and check it on data that the search has not seen, and tighten the budget
@@ -87,7 +87,8 @@ class StorageTuner:
             plan, words = self.choose(slack)
             if self.goal.max_error is None:
                 goal = replace(self.goal, max_error=(plan.error or 0.0) * _ON_OTHER_DATA)
-            planned = convert_planned(self.model, self.planned(plan))
+            model = self.model.exchanged(self.search.exchanged(plan))
+            planned = convert_planned(model, self.planned(plan))
             comparison = check(self.model, planned, self.session.judging, goal=goal)
             self.checks += 1
             excess = excess_of(comparison, goal)

@@ -88,7 +88,7 @@ OPTIONS: tuple[OtherOption, ...] = (
     _one("bits", "nbits", "n-bits", "num-bits", "wbits", "w-bits", "weight-bits",
          words="--to {}bit"),
     _one("block-size", "group-size", "qblock-size", "blocksize", "groupsize",
-         note="leave it out: a weight's kernel has its size of blocks, and mezzo tune tries others"),
+         note="leave it out: a weight's kernel has a size of blocks, and mezzo tune tries others"),
     _flag("sym", "asym", "no-sym", "is-symmetric",
           note="leave it out: a weight's kernel says whether its blocks have zero points"),
     _one("max-bytes", "max-size", "target-size", "size-limit", words="--max-bytes {}", verb="tune"),

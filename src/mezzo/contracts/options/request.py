@@ -36,8 +36,8 @@ class Request:
     to: FormatLike | None = field(
         default=None,
         metadata=OptionInfo(
-            "What to convert to: fp16, bf16 or int8, int8 with a float (int8,bf16), weights alone in"
-            " int4 or int8w, or auto: what gains on this machine.",
+            "What to convert to: fp16, bf16 or int8, int8 with a float (int8,bf16), weights alone"
+            " in int4 or int8w, or auto: what gains on this machine.",
             Form.FORMATS,
             OptionScope.OTHER,
             Panel.COMMON,

@@ -17,7 +17,7 @@ from mezzo.tables.target import Target
 
 # Of a weight: below it the bytes saved are fewer than those of one cast.
 _LEAST_ELEMENTS = 1 << 12
-USUAL_ROUNDING = "clip-search"
+USUAL_ROUNDING = "k-quant"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
