@@ -288,7 +288,7 @@ class _Applier:
             for node in self.graph.nodes
             if node.kind is Kind.CAST
             and node.outputs[0] is not None
-            and self.forms.is_bypassed(node.outputs[0])
+            and self._is_passed_by(node.outputs[0])
         }
         by_proto = {
             id(proto): number
@@ -323,6 +323,11 @@ class _Applier:
                 assert operand is not None, "a Cast has an operand"
                 proto.input[0] = self.forms.native_name(operand)
         return dropped
+
+    def _is_passed_by(self, value: int) -> bool:
+        """Whether all users of a Cast's output are rewired to other values."""
+        forms = (self.forms.rewired.get(use) for use in self.graph.uses[value])
+        return all(form is not None and form[0] != value for form in forms)
 
     def _write_explicit_dtypes(self) -> None:
         """Set the dtype attribute of EyeLike and similar operators whose output dtype now differs

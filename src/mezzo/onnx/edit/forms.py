@@ -85,11 +85,6 @@ class Forms:
         """Output name of a source model's Cast. A Cast to the native dtype keeps its own name."""
         return self.by_form[form] if form[1] is self.native_dtype(form[0]) else self.made_name(form)
 
-    def is_bypassed(self, value: int) -> bool:
-        """Whether all users of a Cast's output are rewired to other values."""
-        forms = (self.rewired.get(use) for use in self.graph.uses[value])
-        return all(form is not None and form[0] != value for form in forms)
-
     def _settled(self, form: Form) -> Form:
         """Map a quantized form to the base form if the dequantized value replaces that."""
         return (form[0], HIGH) if form[1] in QUANTIZED and form[0] in self.taken_over else form

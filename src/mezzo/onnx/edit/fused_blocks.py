@@ -4,7 +4,6 @@ in place of MatMul and Gemm, GatherBlockQuantized in place of Gather.
 Source: ONNX Runtime 1.32, docs/ContribOperators.md and its CPU kernels, which were run.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -70,7 +69,7 @@ class FusedBlocks:
         """
         number, storage = edit.value, edit.storage
         problem = self._problem(number, storage)
-        readers = [] if problem else list(self._nodes(number))
+        readers = [] if problem else self._nodes(number)
         problem = problem or (None if readers else "nothing reads it")
         for node in readers:
             reason = self._objection(node, number, storage)
@@ -120,15 +119,12 @@ class FusedBlocks:
             return f"its blocks are of {storage.block}, wanted a power of two from {_LEAST_BLOCK}"
         return None
 
-    def _nodes(self, number: int) -> Iterator[Node]:
+    def _nodes(self, number: int) -> list[Node]:
         """The nodes that read a weight after the edits, once per operand."""
-        forms, nodes = self._forms, self._graph.nodes
-        uses = {use for use, form in forms.rewired.items() if form[0] == number}
-        uses.update(use for use in self._graph.uses[number] if use not in forms.rewired)
-        for use in sorted(uses):
-            result = nodes[use.node].outputs[0] if nodes[use.node].kind is Kind.CAST else None
-            if result is None or not forms.is_bypassed(result):
-                yield nodes[use.node]
+        rewired = self._forms.rewired
+        uses = {use for use, form in rewired.items() if form[0] == number}
+        uses.update(use for use in self._graph.uses[number] if use not in rewired)
+        return [self._graph.nodes[use.node] for use in sorted(uses)]
 
     def _objection(self, node: Node, number: int, storage: BlockStorage) -> str | None:
         """Why an operator has no counterpart that reads the integers; None if it has one."""

@@ -16,8 +16,8 @@ from mezzo.onnx.read.reading import OnnxReading
 
 _INT8_LEVEL = 4
 _HIGHEST = 127.0
-# Replaces the scale of a block of zeros.
-_TINY = 2.0**-126
+# Replaces the largest magnitude of a block of zeros.
+_TINY = 2.0**-100
 # Adding and subtracting it rounds a smaller FP32 number to nearest even, at any opset.
 _ROUNDER = 1.5 * 2.0**23
 _PAD_INPUTS_SINCE = 11
@@ -85,10 +85,13 @@ def _round_activations(
     matrix = reshape(source, -1, length)
     blocks = reshape(extend(matrix, filling) if filling else matrix, -1, 1, block)
     largest = work.add("GlobalMaxPool", work.add("Abs", blocks))
-    scales = work.add("Div", largest, work.constant(_HIGHEST, np.float32))
-    scales = work.add("Max", scales, work.constant(_TINY, np.float32))
+    largest = work.add("Max", largest, work.constant(_TINY, np.float32))
+    highest = work.constant(_HIGHEST, np.float32)
+    scales = work.add("Div", largest, highest)
+    # Ties depend on the order: the kernel multiplies by the reciprocal scale.
+    exact = work.add("Mul", blocks, work.add("Div", highest, largest))
     rounder = work.constant(_ROUNDER, np.float32)
-    steps = work.add("Sub", work.add("Add", work.add("Div", blocks, scales), rounder), rounder)
+    steps = work.add("Sub", work.add("Add", exact, rounder), rounder)
     rounded = reshape(work.add("Mul", steps, scales), -1, length + filling)
     rounded = extend(rounded, -filling) if filling else rounded
     work.add("Reshape", rounded, work.add("Shape", source))
