@@ -14,8 +14,8 @@ from mezzo.contracts.options.request import Request
 from mezzo.conversion.results import open_source
 from mezzo.evaluate.data_session import DataSession, open_session
 from mezzo.planner.options import read_options
-from mezzo.tuning.block_search import BlockSearch
-from mezzo.tuning.block_sensitivity import round_activations
+from mezzo.tuning.storage.search import BlockSearch
+from mezzo.tuning.storage.sensitivity import round_activations
 
 _WIDTH, _ROWS = 128, 96
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from mezzo.tuning.knapsack import Option, Selection, least_cost, least_error, lower_hull
+from mezzo.tuning.storage.knapsack import Option, Selection, least_cost, least_error, lower_hull
 
 Problem = list[list[Option]]
 _EPS = float(np.finfo(np.float64).eps)

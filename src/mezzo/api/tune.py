@@ -33,7 +33,7 @@ from mezzo.tuning.measured_costs import Measurement, check_measurable
 from mezzo.tuning.measured_costs import measure as measure_target
 from mezzo.tuning.repair.overflow_protection import convert_on_data
 from mezzo.tuning.repair.range_findings import with_protection
-from mezzo.tuning.storage_plan import StorageTuner
+from mezzo.tuning.storage.tuner import StorageTuner
 from mezzo.tuning.tuner import Tuner
 
 if TYPE_CHECKING:

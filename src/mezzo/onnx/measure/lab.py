@@ -23,7 +23,6 @@ from mezzo.onnx.measure.instruments import OnnxInstruments
 from mezzo.onnx.measure.observing import OnnxObserver
 from mezzo.onnx.measure.pairs import OnnxPair
 from mezzo.onnx.measure.subject import OnnxSubject
-from mezzo.onnx.measure.weight_trials import OnnxWeightTrials
 from mezzo.onnx.model import OnnxModel
 from mezzo.onnx.protos.graphs import inline_functions
 from mezzo.onnx.protos.lowcast import FORMATS
@@ -31,6 +30,7 @@ from mezzo.onnx.read.reading import own
 from mezzo.onnx.run.emulation import emulated_session
 from mezzo.onnx.run.runtime import ALL_CORES, EMULATING
 from mezzo.onnx.run.session import native_session
+from mezzo.onnx.run.weight_trials import OnnxWeightTrials
 from mezzo.tables.target import Target
 
 

@@ -23,14 +23,14 @@ from mezzo.numerics.measures import DataSource
 from mezzo.planner.choices.block_weights import USUAL_ROUNDING, BlockWeight, block_weights
 from mezzo.planner.options import Options
 from mezzo.planner.planner import nodes_in_floats
-from mezzo.tuning.block_sensitivity import (
+from mezzo.tuning.storage.knapsack import Option, Selection, least_cost, least_error
+from mezzo.tuning.storage.sensitivity import (
     GPTQ,
     BlockCandidates,
     BlockProber,
     StoredWeight,
     measure_weights,
 )
-from mezzo.tuning.knapsack import Option, Selection, least_cost, least_error
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,12 +16,12 @@ from mezzo.numerics.measures import (
     UnitError,
 )
 from mezzo.planner.options import Options
-from mezzo.tuning.block_search import BlockSearch, StoragePlan
 from mezzo.tuning.final_plan import TIGHTENINGS, excess_of, largest_error
 from mezzo.tuning.frontier import predict
 from mezzo.tuning.goals import Goal
 from mezzo.tuning.repair.attempts import check
 from mezzo.tuning.repair.runtime_check import convert_planned
+from mezzo.tuning.storage.search import BlockSearch, StoragePlan
 
 if TYPE_CHECKING:
     from mezzo.contracts.frontend import Model
