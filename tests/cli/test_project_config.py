@@ -81,6 +81,20 @@ def test_models_have_options_of_their_own(project: Path, capsys: pytest.CaptureF
     assert (settings["exclude"], settings["to"]) == ('["act"]', "bf16")
 
 
+def test_models_of_a_folder_keep_their_options_where_the_format_is_chosen(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("mezzo.toml").write_text('[[model]]\nmatch = "a.onnx"\nto = "bf16"\nexclude = "mm"\n')
+    Path("many").mkdir()
+    for name in ("a", "b"):
+        onnx.save(onnx.parser.parse_model(_TEXT), f"many/{name}.onnx")
+    assert main(["convert", "many", "out", "--json"]) == 0
+    files = json.loads(capsys.readouterr().out)["files"]
+    assert {f["result"]: f["account"]["settings"]["exclude"] for f in files} == {
+        "a_bf16.onnx": '["mm"]', "b_fp16.onnx": "[]",
+    }  # fmt: skip
+
+
 def test_plan_that_is_replayed_has_options_of_its_own(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mezzo.save_plan(mezzo.plan("model.onnx", to="bf16"), "plan.json")
     Path("mezzo.toml").write_text('[convert]\nto = "fp16"\n[[model]]\nmatch = "*"\nexclude = "mm"\n')

@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, assert_never
 
@@ -97,7 +97,7 @@ class CommandOptions:
 
     def with_words(self, name: str, written: Written) -> "CommandOptions":
         """A copy with another value of an option."""
-        return CommandOptions({**self.written, name: written})
+        return replace(self, written={**self.written, name: written})
 
     def with_default_format(self) -> "CommandOptions":
         """A copy that asks for what gains on this machine, unless an option names a format or a
@@ -123,9 +123,8 @@ class CommandOptions:
 
     def without(self, *names: str) -> "CommandOptions":
         """A copy with some options at their defaults."""
-        return CommandOptions(
-            {name: value for name, value in self.written.items() if name not in names}
-        )
+        remaining = {name: value for name, value in self.written.items() if name not in names}
+        return replace(self, written=remaining)
 
     def without_settings(self) -> "CommandOptions":
         """The options that a saved plan does not contain."""
