@@ -5,11 +5,13 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import onnx.parser
 import pytest
 
 import mezzo
 from mezzo.common.errors import ContractError
+from mezzo.contracts.options.data_files import DataFiles
 from mezzo.contracts.options.request import Request
 from mezzo.conversion.results import Converted, open_source
 from mezzo.numerics.measures import Interval, Measured, Ruling, TimedModel
@@ -37,7 +39,9 @@ class Machine:
 
     def convert(self, request: Request, data: Any) -> Converted:
         to = str(request.to)
-        self.asked.append((to, data if data in (None, "random") else "data", request.calibrator, request.correct))
+        is_own = data is not None and not (isinstance(data, str) and data == "random")
+        on = "data" if is_own else data
+        self.asked.append((to, on, request.calibrator, request.correct))
         if to in self.failing:
             raise ContractError("no")
         converted = mezzo.convert(onnx.parser.parse_model(MODEL), to="fp16")
@@ -51,7 +55,7 @@ class Machine:
         timed = TimedModel(name="result", fault=None, median_ns=ms * 1e6, least_ns=1.0, speed=speed)
         ruling = Ruling.UNKNOWN if to in self.unknown else Ruling.SAME
         outputs = SimpleNamespace(is_wrong=to in self.wrong, verdict=SimpleNamespace(ruling=ruling))
-        judged = None if data in (None, "random") else SimpleNamespace(is_wrong=to in self.wrong_on_data)
+        judged = None if on in (None, "random") else SimpleNamespace(is_wrong=to in self.wrong_on_data)
         measured: Any = replace(
             Measured(),
             timing=SimpleNamespace(models=(base, timed)),  # type: ignore[arg-type]  # what is read of it
@@ -86,13 +90,23 @@ def test_the_fastest_is_taken_and_all_that_was_tried_is_said(monkeypatch: pytest
     ]  # fmt: skip
 
 
-def test_what_is_wrong_on_the_data_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("data", [{"x": 1}, np.zeros((3, 4), np.float32), "samples.npz", DataFiles("samples.npz")])
+def test_what_is_wrong_on_the_data_is_not_taken(monkeypatch: pytest.MonkeyPatch, data: Any) -> None:
     machine = Machine({"bf16": (0.8, 1.3, 1.2), "int8": (0.4, 2.5, 2.0)}, wrong_on_data=("int8",))
-    chosen = choose(monkeypatch, machine, INT8, BF16, data={"x": 1})
+    chosen = choose(monkeypatch, machine, INT8, BF16, data=data)
     assert chosen.plan.choice == (
         "to bf16 for openvino-cpu: the fastest on this machine (int8 on onnxruntime-cpu gives wrong answers on the"
         f" data, bf16 on openvino-cpu 1.30 times; FP32 is 1); {OTHERWISE}"
     )
+
+
+def test_a_bare_array_is_data_of_the_formats_that_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mezzo.tuning.fastest_format.find_candidates", lambda machine: [INT8])
+    source, array = onnx.parser.parse_model(MODEL), np.ones((3, 4), np.float32)
+    converted = mezzo.convert(source, to="auto", data=array, check=False)
+    assert converted.plan.choice is not None and "int8 on onnxruntime-cpu not timed" in converted.plan.choice
+    assert converted.measured is not None and converted.measured.data is not None
+    assert converted.measured.data.samples == 3
 
 
 @pytest.mark.parametrize(

@@ -182,9 +182,9 @@ def _convert_to_fastest(
     from mezzo.tuning.fastest_format import convert_to_fastest
 
     def convert_once(tried: Request, on: "Data | None") -> Converted:
-        if on is None or on == "random":
-            return convert_opened(model, None, tried, on)
-        return convert_opened(model, None, tried, on, labels, batch_size)
+        if on is data:
+            return convert_opened(model, None, tried, on, labels, batch_size)
+        return convert_opened(model, None, tried, on)
 
     converted = convert_to_fastest(model, request, convert_once, data)
     return converted if dst is None else converted.saved(dst, overwrite=overwrite)

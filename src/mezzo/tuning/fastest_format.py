@@ -78,7 +78,7 @@ def convert_to_fastest(
     for index, trial in enumerate(trials):
         if data is not None and trial.is_faster:
             tried = _requesting(request, trial.candidate)
-            trials[index] = _try(convert, tried, data, trial.candidate)
+            trials[index] = _try(convert, tried, data, trial.candidate, is_judged=True)
         chosen = trials[index]
         if chosen.is_faster:
             assert chosen.converted is not None, "a timed trial has a result"
@@ -116,9 +116,12 @@ def _try(
     data: "Data | None",
     candidate: Candidate,
     *,
+    is_judged: bool = False,
     needs_evidence: bool = False,
 ) -> _Trial:
-    """Convert to a candidate. `needs_evidence`: it counts only with outputs seen to be right."""
+    """Convert to a candidate. `is_judged`: the data is the user's, and answers on it count;
+    `needs_evidence`: the result counts only with outputs seen to be right.
+    """
     found = TriedFormat(to=candidate.to, target=candidate.target)
     try:
         converted = convert(request, data)
@@ -126,7 +129,7 @@ def _try(
         found = replace(found, fault="cannot be converted")
         return _Trial(candidate=candidate, converted=None, found=found)
     measured = converted.measured or Measured()
-    fault = _find_fault(measured, is_judged=data != "random", needs_evidence=needs_evidence)
+    fault = _find_fault(measured, is_judged=is_judged, needs_evidence=needs_evidence)
     found = replace(found, fault=fault)
     if measured.timing is not None and len(measured.timing.models) > 1:
         timed = measured.timing.models[1]  # the first is FP32
