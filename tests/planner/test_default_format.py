@@ -147,6 +147,17 @@ def test_candidates_are_what_installed_runtimes_gain_on_this_machine(monkeypatch
     assert find_candidates(SERVER)[0] == Candidate("tensorrt", "fp16", is_timed=False)
 
 
+def test_gpus_are_asked_for_only_where_an_installed_runtime_needs_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    here(monkeypatch, "onnxruntime", "openvino")
+    monkeypatch.setattr(gains, "find_gpus", lambda: (calls.append(1), GPU)[1])
+    find_candidates(SERVER)
+    assert calls == []
+    monkeypatch.setattr(gains, "find_version", lambda name: "1.0")
+    find_candidates(SERVER)
+    assert calls == [1]
+
+
 def test_auto_takes_a_float_by_the_tables_where_nothing_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mezzo.planner.options.choose_by_tables", gains.choose_by_tables)
     on(monkeypatch, SERVER)

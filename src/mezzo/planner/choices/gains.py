@@ -6,7 +6,7 @@ from typing import NamedTuple
 from mezzo.common.errors import InputError
 from mezzo.common.machine import Machine, find_gpus
 from mezzo.common.packages import find_version
-from mezzo.formats.dtypes import LEVEL_DTYPES, LOW_DTYPES, DType
+from mezzo.formats.dtypes import LOW_DTYPES, DType
 from mezzo.formats.format_words import FORMAT_DTYPES
 from mezzo.plugins.discovery import built_in_targets, runnable_targets
 from mezzo.plugins.discovery import target as find_target
@@ -17,18 +17,22 @@ from mezzo.tables.target import Gain, Target
 SMALLEST = "fp16"
 _OTHERWISE = "--to overrides"
 _OUTCOMES = ("gains", "unknown", "not here", "no gain")
+_WORDS = {dtype: word for word, dtype in FORMAT_DTYPES.items()}
 
 
 def choose_format(target: Target, machine: Machine) -> tuple[str, str]:
     """The default format of a target, with the reason: the first that is or may be faster on this
     machine; else the first it runs, for its size.
     """
-    words = {dtype: word for word, dtype in LOW_DTYPES.items()}
     for gain in target.gains:
         # Without CPU features, only unconditional gains count.
         is_known = machine.features is not None or not gain.needs
-        if gain.dtype in words and is_known and gain.is_faster_on(machine) is not False:
-            word = words[gain.dtype]
+        if (
+            gain.dtype in LOW_DTYPES.values()
+            and is_known
+            and gain.is_faster_on(machine) is not False
+        ):
+            word = _WORDS[gain.dtype]
             where = " on this machine" if gain.needs and gain.is_faster_on(machine) else ""
             return word, f"to {word}: what gains on {target.name}{where}; {_OTHERWISE}"
     word = next(
@@ -90,11 +94,13 @@ def find_candidates(machine: Machine) -> list[Candidate]:
     """The targets and formats that gain on this machine by their tables, for installed runtimes
     whose hardware is here. Those of a GPU come first: it is faster than any CPU format.
     """
-    gpus = find_gpus()
+    installed = [row for row in _runtimes() if find_version(row[1].package) is not None]
+    # nvidia-smi takes seconds on some machines.
+    gpus = find_gpus() if any(runtime.hardware == NVIDIA_GPU for _, runtime in installed) else ()
     candidates = [
         Candidate(target.name, to, is_timed=runtime.driver is not None)
-        for target, runtime in _runtimes()
-        if find_version(runtime.package) is not None and _has_hardware(runtime, gpus)
+        for target, runtime in installed
+        if _has_hardware(runtime, gpus)
         for to in _gaining_formats(target, machine)
     ]
     return sorted(candidates, key=lambda candidate: candidate.is_timed)
@@ -104,9 +110,8 @@ def list_formats(machine: Machine, gpus: Sequence[str]) -> list[FormatHere]:
     """What each target that is a runtime of ONNX models gains on this machine, by format; what
     gains comes first.
     """
-    words = {dtype: word for word, dtype in FORMAT_DTYPES.items()}
     rows = [
-        FormatHere(target.name, words[gain.dtype], *_expect(gain, runtime, machine, gpus))
+        FormatHere(target.name, _WORDS[gain.dtype], *_expect(gain, runtime, machine, gpus))
         for target, runtime in _runtimes()
         for gain in target.gains
     ]
@@ -163,8 +168,7 @@ def choose_by_tables(machine: Machine) -> tuple[str, str | None, str]:
 
 def _gaining_formats(target: Target, machine: Machine) -> list[str]:
     """The formats that gain on a machine, and INT8 with the float where both do."""
-    words = {dtype: word for word, dtype in LEVEL_DTYPES.items()}
     gaining = [gain.dtype for gain in target.gains if gain.is_faster_on(machine)]
-    floats = [words[dtype] for dtype in gaining if dtype in LOW_DTYPES.values()]
-    scaled = [words[dtype] for dtype in gaining if dtype is DType.QUANTIZED8]
+    floats = [_WORDS[dtype] for dtype in gaining if dtype in LOW_DTYPES.values()]
+    scaled = [_WORDS[dtype] for dtype in gaining if dtype is DType.QUANTIZED8]
     return [*floats, *scaled, *(f"{word},{floats[0]}" for word in scaled if floats)]
