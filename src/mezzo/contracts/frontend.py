@@ -104,12 +104,13 @@ class ConversionRecord(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """Side effects of an application: names of operators added other than Casts, and all node names
-    in their new order, None if unchanged.
+    """Side effects of an application: names of operators added other than Casts, all node names
+    in their new order, None if unchanged, and by name the operators of nodes that have another.
     """
 
     added: tuple[str, ...]
     order: Sequence[str] | None
+    operators: Mapping[str, str] = MappingProxyType({})
 
 
 class Port(NamedTuple):

@@ -187,7 +187,7 @@ def _keep(model: Model, options: Options, recalled: Recalled) -> tuple[Decided, 
         ModelError: the model is not valid.
     """
     reading = model.read(options.planning.low)
-    judged = judge(reading.graph, options.planning)
+    judged = judge(reading.graph, replace(options.planning, in_blocks={}))
     levels = judged.problem.given_levels
     plan = make_plan(judged, levels, (), reading, None, options, {})
     _tell(model, "checking")
@@ -211,8 +211,6 @@ def _recorder(
     """A function that writes these decisions as metadata; None if the result gets no record."""
     # Leaves the model unchanged.
     if not options.is_recorded or options.planning.policy.name == "off":
-        return None
-    if judged.problem.in_blocks or not judged.problem.line.others:
         return None
     if judged.problem.line.quantized is not None:
         # Dynamically quantized nodes have other names in the file: no record could find them.

@@ -11,6 +11,7 @@ from mezzo.contracts.options.request import Request, options_about, settings_of,
 from mezzo.contracts.plans import Plan, PlannedNode, Reason
 from mezzo.contracts.reading import Reading
 from mezzo.formats.dtypes import HIGH, QUANTIZED, DType
+from mezzo.formats.format_words import WEIGHT_BITS
 from mezzo.formats.precision_line import line_of, uniform
 from mezzo.io.provenance import (
     Provenance,
@@ -39,16 +40,21 @@ def recall(model: Model, options: Options) -> Options:
     recalled, fault = read_record(model)
     if recalled is None:
         return options if fault is None else replace(options, notes=(*options.notes, fault))
+    if recalled.provenance.low is HIGH and options.planning.line.others:
+        return options  # only the storage of weights was decided
     because = _decided_anew(options, recalled.provenance)
     if because is not None:
         return replace(options, notes=(*options.notes, because))
-    findings = recalled.findings()
+    findings = recalled.findings() if options.planning.line.others else ()
     how = spell_steps(recalled.provenance.steps)
     notes = (
         [f"{len(findings)} nodes are kept in f32, as decided when this file was made ({how})"]
         if findings
         else []
     )
+    weights = [dict(step.options).get("weights") for step in recalled.provenance.steps]
+    if any(weights):
+        notes.append(f"weights stay as they were stored when this file was made ({how})")
     planning = replace(options.planning, kept=findings)
     return replace(options, planning=planning, recalled=recalled, notes=(*options.notes, *notes))
 
@@ -127,7 +133,7 @@ def _plan(
 ) -> list[PlannedNode]:
     """The plan's nodes from the record, with reasons of "follows" derived again."""
     reasons: list[Reason | None] = [None] * len(graph.nodes)
-    line = line_of(HIGH, provenance.low)
+    line = line_of(*dict.fromkeys((HIGH, provenance.low)))
     levels = [line.level_of(node.signature.dtype) or line.base for node in graph.nodes]
     is_planned = [False] * len(graph.nodes)
     for position, (node, row) in enumerate(zip(nodes, rows, strict=True)):
@@ -203,6 +209,8 @@ def describe_record(model: Model) -> tuple[str, ...]:
         for step in recalled.provenance.steps
     ]
     low = recalled.provenance.low
+    if low is HIGH:
+        return tuple(lines)
     operators = [entry for entry in recalled.planned.values() if entry.kind == "op"]
     high = Counter(entry.rule for entry in operators if entry.precision.compute is HIGH)
     rules = ", ".join(
@@ -234,7 +242,12 @@ def _decided_anew(options: Options, provenance: Provenance) -> str | None:
             " made for"
         )
     made_to = next((options["to"] for options in reversed(steps) if "to" in options), None)
-    if change is None and provenance.is_quantized and requested["to"] != made_to:
+    weights = [WEIGHT_BITS.keys() & set((to or "").split(",")) for to in (requested["to"], made_to)]
+    if (
+        change is None
+        and (provenance.is_quantized or weights[0] != weights[1])
+        and requested["to"] != made_to
+    ):
         change = f"--to {requested['to']} is other than the {made_to} that it was made for"
     for name in options_about(OptionScope.EVERY_NODE):
         value = requested.get(name, usual[name])
@@ -275,14 +288,15 @@ def spell_record(
     def spell() -> str:
         recalled = options.recalled
         before = () if recalled is None else recalled.provenance.steps
-        steps = (*before, describe_step(options.settings, options.digests))
+        in_blocks = decisions.judged.problem.in_blocks.values()
+        steps = (*before, describe_step(options.settings, options.digests, in_blocks))
         reasons = dict(decisions.reasons)
         if recalled is not None:
             reasons = (
                 recalled.reasons(reading.graph, decisions.planning.line, decisions.levels) | reasons
             )
-        added, order = model.applied(reading)
-        return to_text(record_decisions(replace(decisions, reasons=reasons), steps, added, order))
+        recorded = replace(decisions, reasons=reasons)
+        return to_text(record_decisions(recorded, steps, model.applied(reading)))
 
     return spell
 
@@ -293,8 +307,7 @@ def spell_replay(
     """The same for a replayed plan. `digests` are content hashes of files, by option."""
 
     def spell() -> str:
-        step = describe_step(plan.settings, digests)
-        added, order = model.applied(reading)
-        return to_text(record_plan(reading.graph, plan, [step], added, order))
+        step = describe_step(plan.settings, digests, dict(plan.in_blocks).values())
+        return to_text(record_plan(reading.graph, plan, [step], model.applied(reading)))
 
     return spell

@@ -73,9 +73,7 @@ def replay(model: Model, options: Options, given: Plan) -> Decided:
             f"the plan cannot be carried out: {faults[0]}; change its precision in the plan"
         )
     record = (
-        spell_replay(model, reading, given)
-        if options.is_recorded and not given.dynamic and not given.in_blocks
-        else None
+        spell_replay(model, reading, given) if options.is_recorded and not given.dynamic else None
     )
     return Decided(
         reading=reading,

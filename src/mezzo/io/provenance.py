@@ -9,9 +9,10 @@ these. Readers treat it as hostile.
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from types import MappingProxyType
 from typing import NamedTuple
 
 from mezzo.common.documents import parse_json
@@ -34,6 +35,7 @@ NO_ROOM = "its reason was left out of the model's metadata for want of room"
 # Placeholder for the cause's name in a reason, so that repeated blocks share one text.
 _CAUSE = "{cause}"
 _RUN = re.compile(r"(\d{1,7})(?:x(\d{1,7}))?")
+_OWN_OPERATORS: Mapping[str, str] = MappingProxyType({})
 _KINDS = frozenset({Kind.OP, Kind.TIE, Kind.INPUT, Kind.OUTPUT})
 
 
@@ -66,7 +68,7 @@ class Provenance:
     `names`: digest of the nodes' names and operators, equal in the source model and the result;
     `added`: nodes of the result only; `casts`: narrowing casts of the source. `follows` and
     `leaves`: the strategy's reasons. `low`: the float below FP32, or the quantized format if there
-    is none.
+    is none; FP32 where only the storage of weights was chosen.
     """
 
     steps: tuple[ProvenanceStep, ...]
@@ -111,9 +113,11 @@ def recorded_casts(graph: Graph) -> list[Node]:
     return [node for node in casts if node.signature.dtype is not None]
 
 
-def digest_names(nodes: Iterable[Node]) -> str:
-    """Hash of a sequence of nodes, by name and operator."""
-    lines = "\n".join([f"{node.name}\t{node.signature.op}" for node in nodes])
+def digest_names(nodes: Iterable[Node], operators: Mapping[str, str] = _OWN_OPERATORS) -> str:
+    """Hash of a sequence of nodes, by name and operator; `operators`: of those with another."""
+    lines = "\n".join(
+        [f"{node.name}\t{operators.get(node.name, node.signature.op)}" for node in nodes]
+    )
     return hashlib.sha256(lines.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
@@ -221,7 +225,7 @@ def _read_document(document: dict[str, object]) -> Provenance:
     reasons = _texts(document["reasons"])
     rows = tuple(_read_row(entry, reasons) for entry in _list(document["rows"]))
     low = DType(_text(document["low"]))
-    if low not in LEVEL_DTYPES.values():
+    if low not in (HIGH, *LEVEL_DTYPES.values()):
         raise ValueError(f"its low format is {low}")
     if any(dtype not in (low, HIGH, *QUANTIZED) for row in rows for dtype in row.precision):
         raise ValueError(f"it tells of other formats than {low} and {HIGH}")

@@ -251,7 +251,9 @@ class OnnxModel:
         return stand(self.source, may_crash=self._may_crash)
 
     def applied(self, reading: AnyReading) -> Applied:
-        """Side effects of applying a plan: inserted nodes, and a changed node order."""
+        """Side effects of applying a plan: inserted nodes, a changed node order, and operators that
+        became others.
+        """
         handles, scopes = own(reading).handles, reading.graph.scopes
         titles = [(scopes[scope].path, title_of(proto)) for scope, proto in handles.made]
         order = None
@@ -260,9 +262,13 @@ class OnnxModel:
                 handles.model, reading.low, self._sizes or KnownShapes({}, {}), self._facts_of
             )
             order = [node.name for node in graph.nodes]
-        return Applied(
-            tuple(sorted(f"{path}/{title}" if path else title for path, title in titles)), order
-        )
+        operators = {
+            node.name: proto.op_type
+            for node, proto in zip(reading.graph.nodes, handles.protos, strict=True)
+            if proto is not None and node.kind is Kind.OP and proto.op_type != node.op
+        }
+        added = sorted(f"{path}/{title}" if path else title for path, title in titles)
+        return Applied(tuple(added), order, operators)
 
     def note_record(self, model: onnx.ModelProto, text: str) -> None:
         """Store the provenance record in a result's metadata."""

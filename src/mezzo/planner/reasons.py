@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 from mezzo.contracts.plans import Reason
 from mezzo.contracts.problem import Choice
 from mezzo.formats.dtypes import DType
+from mezzo.formats.format_words import weight_word
 from mezzo.formats.precision_line import PrecisionLine
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Node
+from mezzo.planner.choices.block_weights import may_read_in
 from mezzo.planner.choices.choosing import refusal_of
 from mezzo.planner.choices.zero_cost_fp32 import free_reason
 from mezzo.planner.plan_options import ErrorPrice, PlanningOptions
@@ -121,6 +123,13 @@ def _decisive_price(
 
 def _illegal(judged: Judged, node: Node, level: int, planning: PlanningOptions) -> Reason:
     dtype = judged.problem.line.dtypes[level]
+    graph, in_blocks = judged.problem.graph, judged.problem.in_blocks
+    for value in node.present_inputs:
+        storage = in_blocks.get(value)
+        if storage and not may_read_in(graph, planning.target, value, storage, dtype):
+            name, word = graph.producer(value).name, weight_word(storage.bits)
+            text = f"{planning.target.name} reads {name!r} in {word} blocks only beside f32"
+            return Reason("blocks", text)
     signature, refusal = node.signature, refusal_of(node, planning, dtype)
     if refusal is not None:
         return Reason("target", f"{planning.target.name}: {refusal.because} ({refusal.source})")

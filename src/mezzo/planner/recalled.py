@@ -87,7 +87,7 @@ def _spell_step(step: ProvenanceStep) -> str:
     options = dict(step.options)
     goals = [
         f"--{name.replace('_', '-')} {options[name]}"
-        for name in ("max_error", "max_drop")
+        for name in ("max_error", "max_drop", "max_bytes")
         if name in options
     ]
     return " ".join([step.command, *goals, *(["with data"] if "data" in options else [])])

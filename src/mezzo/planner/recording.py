@@ -5,15 +5,19 @@ its metadata.
 import dataclasses
 import enum
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
 from mezzo.common.errors import InputError
 from mezzo.common.packages import VERSION
+from mezzo.contracts.frontend import Applied
 from mezzo.contracts.options.request import usual_settings
 from mezzo.contracts.plans import Plan, PlannedNode, Reason
 from mezzo.contracts.strategy import Strategy
+from mezzo.formats.block_storage import BlockStorage
+from mezzo.formats.format_words import weight_word
 from mezzo.formats.precision_line import Precision, float_of
 from mezzo.io.provenance import (
     LONGEST_TEXT,
@@ -56,9 +60,13 @@ class RecordedDecisions:
 
 
 def describe_step(
-    settings: Sequence[tuple[str, str]], digests: Mapping[str, str]
+    settings: Sequence[tuple[str, str]],
+    digests: Mapping[str, str],
+    in_blocks: Iterable[BlockStorage] = (),
 ) -> ProvenanceStep:
-    """The options of a run, without paths. `digests`: content hashes of files, by option."""
+    """The options of a run, without paths, and counts of the weights that it stored in blocks.
+    `digests`: content hashes of files, by option.
+    """
     options = []
     for name, value in settings:
         if name not in _DEFAULTS or value == _DEFAULTS[name]:
@@ -74,6 +82,10 @@ def describe_step(
             case "metric":
                 value = value.rpartition(":")[2]
         options.append((name, value if value.isprintable() else ascii(value)))
+    counts = Counter(weight_word(storage.bits) for storage in in_blocks)
+    if counts:
+        words = [f"{count} in {word}" for word, count in sorted(counts.items())]
+        options.append(("weights", " and ".join(words)))
     command = "tune" if any(name == "margin" for name, _ in settings) else "convert"
     return ProvenanceStep(
         VERSION, command, tuple((name, value[:LONGEST_TEXT]) for name, value in options)
@@ -119,21 +131,18 @@ def _spell(value: object) -> str:
 
 
 def record_decisions(
-    decisions: RecordedDecisions,
-    steps: Sequence[ProvenanceStep],
-    added: Sequence[str],
-    order: Sequence[str] | None,
+    decisions: RecordedDecisions, steps: Sequence[ProvenanceStep], applied: Applied
 ) -> Provenance:
-    """The provenance of a conversion. `order`: node names of the result, if reordered."""
+    """The provenance of a conversion."""
     graph, strategy = decisions.judged.problem.graph, decisions.planning.strategy
-    nodes = _in_order(graph, order)
+    nodes = _in_order(graph, applied.order)
     writer = _Rows(decisions, nodes)
     codes = writer.codes()
     return Provenance(
         steps=tuple(steps),
-        low=decisions.judged.problem.line.only_other,
-        names=digest_names(nodes),
-        added=tuple(added),
+        low=float_of(decisions.judged.problem.line),
+        names=digest_names(nodes, applied.operators),
+        added=applied.added,
         casts=tuple(node.name for node in recorded_casts(graph)),
         follows=strategy.because,
         leaves=strategy.leaves,
@@ -143,16 +152,12 @@ def record_decisions(
 
 
 def record_plan(
-    graph: Graph,
-    plan: Plan,
-    steps: Sequence[ProvenanceStep],
-    added: Sequence[str],
-    order: Sequence[str] | None,
+    graph: Graph, plan: Plan, steps: Sequence[ProvenanceStep], applied: Applied
 ) -> Provenance:
     """The provenance of a plan's decisions, edited ones included. Quantized plans also record
     followers: the result has nodes between them and their neighbours that the graph has not.
     """
-    nodes = _in_order(graph, order)
+    nodes = _in_order(graph, applied.order)
     places = {node.name: place for place, node in enumerate(nodes)}
     strategy = _find_strategy(dict(plan.settings).get("strategy", ""))
     follows = getattr(strategy, "because", "as the plan says")
@@ -165,7 +170,8 @@ def record_plan(
         )
         codes.append(rows.setdefault(row, len(rows)))
     return Provenance(
-        steps=tuple(steps), low=float_of(plan.line), names=digest_names(nodes), added=tuple(added),
+        steps=tuple(steps), low=float_of(plan.line),
+        names=digest_names(nodes, applied.operators), added=applied.added,
         casts=tuple(node.name for node in recorded_casts(graph)), follows=follows,
         leaves=strategy.leaves, rows=tuple(rows), runs=count_runs(codes),
     )  # fmt: skip

@@ -102,6 +102,7 @@ def _print_chain(
     from mezzo.api.explain import chain_of, weights_of
     from mezzo.api.partition import find_unit
     from mezzo.cli.hints.next_commands import advise_on_plan, steps_after_explanation
+    from mezzo.formats.block_storage import BlockForm
     from mezzo.report.records.account import describe_chain
     from mezzo.report.text.chain import CHANGES, report_chain
     from mezzo.report.text.conversion import report_aside, report_next_steps
@@ -112,7 +113,10 @@ def _print_chain(
     is_saved = model.suffix.lower() == ".json"
     chain = chain_of(plan, match.nodes[0])
     weights = weights_of(plan, match)
-    unit = None if is_saved else find_unit(model, chain[0].name, options.to_library())
+    # A kernel that reads the integers fuses nothing.
+    is_fused = any(w.storage is not None and w.storage.form is BlockForm.FUSED for w in weights)
+    has_unit = not is_saved and not is_fused
+    unit = find_unit(model, chain[0].name, options.to_library()) if has_unit else None
 
     def report(layout: "Layout") -> "list[RenderableType]":
         target = dict(plan.settings).get("target", "")

@@ -210,6 +210,14 @@ def choose_uniform(
     return chosen
 
 
+def may_read_in(
+    graph: Graph, target: Target, number: int, storage: BlockStorage, dtype: DType
+) -> bool:
+    """Whether the kernels that read a weight in blocks compute in a type; true without kernels."""
+    rows = _rows_for(graph, target, graph.uses[number], storage.bits, len(graph.shapes[number]))
+    return rows is None or all(dtype in row.floats for row in rows)
+
+
 def bound_readers(problem: Problem, target: Target) -> Problem:
     """The problem with the readers of weights in blocks at levels that their kernels compute in,
     and all readers of one weight at one level, as its scales have one type.
@@ -219,10 +227,8 @@ def bound_readers(problem: Problem, target: Target) -> Problem:
     links: list[tuple[int, int, int]] = []
     for number, storage in problem.in_blocks.items():
         uses = graph.uses[number]
-        shape = graph.shapes[number]
-        rows = _rows_for(graph, target, uses, storage.bits, len(shape))
-        for dtype in line.other_dtypes if rows is not None else ():
-            if not all(dtype in row.floats for row in rows or ()):
+        for dtype in line.other_dtypes:
+            if not may_read_in(graph, target, number, storage, dtype):
                 barred[dtype].update(use.node for use in uses)
         first, *others = (use.node for use in uses)
         links += [(threshold, first, other) for threshold in line.thresholds for other in others]
