@@ -16,7 +16,7 @@ from generated import keep
 from mezzo.analysis.structure import rules_of, structure_rules
 from mezzo.plugins import discovery
 from mezzo.plugins.entries import BUILT_IN
-from mezzo.report.text.catalogue import quantized_rows
+from mezzo.report.text.catalogue import block_rows, format_name, quantized_rows
 from mezzo.tables import facts
 from mezzo.tables.ops import dialects, op_facts
 from mezzo.tables.policy import Lifting, Policy, Rule
@@ -134,7 +134,13 @@ def _spell_target(target: Target) -> Iterator[str]:
         yield f"> {note}\n"
     if target.gains:
         rows = (
-            (str(g.dtype), "yes" if g.is_faster else "no", g.because, " or ".join(g.needs), _cite(g.source, g.since))
+            (
+                format_name(g.dtype),
+                "yes" if g.is_faster else "no",
+                g.because,
+                " or ".join(g.needs),
+                _cite(g.source, g.since),
+            )
             for g in target.gains
         )
         yield from _table(("format", "faster", "why", "needs", "source"), rows)
@@ -152,6 +158,10 @@ def _spell_target(target: Target) -> Iterator[str]:
         yield "Runs on quantized operands:\n"
         rows = ((_quoted(ops), *told) for ops, *told in quantized_rows(target))
         yield from _table(("operator", "reads", "hands on", "takes in", "source"), rows)
+    if target.in_blocks:
+        yield "Reads weights in blocks:\n"
+        rows = ((_quoted(ops), *told) for ops, *told in block_rows(target))
+        yield from _table(("operator", "weight", "block sizes", "read as", "source"), rows)
 
 
 def _spell_listing(listing: KernelListing) -> Iterator[str]:

@@ -25,7 +25,7 @@ class HighCause(enum.Enum):
 
 _CAUSE_OF_RULE = {
     **dict.fromkeys((*DATA_RULES, "error-budget"), HighCause.DATA),
-    **dict.fromkeys(("target", "schema", "free-in-kernel"), HighCause.TARGET),
+    **dict.fromkeys(("target", "schema", "free-in-kernel", "blocks"), HighCause.TARGET),
     **dict.fromkeys(("follows", "casts-cost-more", "strategy", "tie"), HighCause.NEIGHBOR),
     **dict.fromkeys(
         ("exclude", "keep-region", "fix-region", "region", "interface", "contract", "typed"),

@@ -8,7 +8,9 @@ from rich.text import Text
 
 from mezzo.analysis.structure import rules_of
 from mezzo.common.sizes import format_size
-from mezzo.formats.dtypes import LEVEL_DTYPES, LOW_DTYPES, QUANTIZED, DType
+from mezzo.formats.block_storage import BlockForm
+from mezzo.formats.dtypes import LOW_DTYPES, QUANTIZED, DType
+from mezzo.formats.format_words import FORMAT_DTYPES, WEIGHT_BITS, weight_word
 from mezzo.plugins.discovery import version_word
 from mezzo.plugins.entries import Origin
 from mezzo.report.layout.layout import Layout, blank, heading, indented
@@ -156,8 +158,8 @@ def report_target_matrix(
     """One line per target: what it does in each format; which hardware it needs; defaults."""
     formats = {
         word: dtype
-        for word, dtype in LEVEL_DTYPES.items()
-        if any(target.covers(dtype) for target in targets)
+        for word, dtype in FORMAT_DTYPES.items()
+        if any(_runs(target, dtype) for target in targets)
     }
     table = layout.make_table("target", *formats, fixed=("target",))
     for target in targets:
@@ -170,6 +172,7 @@ def report_target_matrix(
     ]
     captions = (
         "gains: faster than FP32; gains*: on the hardware below; runs: speed unknown; -: no",
+        "int4, int8w: weights alone, in blocks of integers",
         *(f"* {line}" for line in _spell_hardware(targets, formats)),
         "; ".join(defaults),
         *_spell_plug_ins(origins),
@@ -180,9 +183,38 @@ def report_target_matrix(
     return [heading("targets by format"), blank(), table, blank(), *lines]
 
 
+def _runs(target: Target, dtype: DType) -> bool:
+    """Whether a target runs a format, or reads weights in it."""
+    bits = [count for word, count in WEIGHT_BITS.items() if FORMAT_DTYPES[word] is dtype]
+    return target.covers(dtype) or any(map(target.reads_blocks, bits))
+
+
+def format_name(dtype: DType) -> str:
+    """A format in tables of targets: that of weights as options spell it, others in short."""
+    return next((word for word in WEIGHT_BITS if FORMAT_DTYPES[word] is dtype), str(dtype))
+
+
+def block_rows(target: Target) -> list[tuple[str, str, str, str, str]]:
+    """Kernels that read weights in blocks, by (operators, weight, blocks, read as, source)."""
+    names: dict[tuple[str, str, str, str], list[str]] = {}
+    for row in target.in_blocks:
+        zeros = "around zero" if row.is_symmetric else "with zero points"
+        form = "DequantizeLinear" if row.form is BlockForm.DEQUANTIZE else "integers"
+        floats = " or ".join(sorted(map(str, row.floats)))
+        cells = (
+            f"{weight_word(row.bits)} {zeros}",
+            ", ".join(map(str, row.blocks)),
+            f"{form}, beside {floats}",
+            _cite(row.source, row.since),
+        )
+        name = row.op if row.dialect == "onnx" else f"{row.dialect}:{row.op}"
+        names.setdefault(cells, []).append(name)
+    return [(", ".join(dict.fromkeys(ops)), *cells) for cells, ops in names.items()]
+
+
 def _spell_speed(target: Target, dtype: DType) -> str:
     """What a target does in a format: gains, perhaps on some hardware; no gain; runs; or not."""
-    if not target.covers(dtype):
+    if not _runs(target, dtype):
         return "-"
     gain = target.gain(dtype)
     if gain is None:
@@ -214,7 +246,7 @@ def report_targets(
     lines: list[RenderableType] = []
     for target in targets:
         newest = ", ".join(_spell_newest(*entry) for entry in target.newest.items()) or "any opset"
-        formats = ", ".join(str(dtype) for dtype in DType if target.covers(dtype))
+        formats = ", ".join(format_name(dtype) for dtype in DType if _runs(target, dtype))
         default = f"; default for {' and '.join(target.default_for)}" if target.default_for else ""
         lines += [
             heading(target.name),
@@ -230,6 +262,8 @@ def report_targets(
             lines += [blank(), indented(_spell_listing(listing))]
         if target.quantized:
             lines += [blank(), _tabulate_quantized(layout, target)]
+        if target.in_blocks:
+            lines += [blank(), _tabulate_blocks(layout, target)]
         lines.append(blank())
     return lines[:-1]
 
@@ -237,7 +271,8 @@ def report_targets(
 def _tabulate_gains(layout: Layout, gains: Iterable[Gain]) -> RenderableType:
     table = layout.make_table("speed", "gains", "why", "needs", "source", fixed=("speed", "gains"))
     for gain in gains:
-        name, faster = Text(str(gain.dtype), style="cyan"), "yes" if gain.is_faster else "no"
+        name = Text(format_name(gain.dtype), style="cyan")
+        faster = "yes" if gain.is_faster else "no"
         source = _cite(gain.source, gain.since)
         table.add_row(name, faster, gain.because, _join_needs(gain.needs), source)
     return table
@@ -258,6 +293,15 @@ def _tabulate_quantized(layout: Layout, target: Target) -> RenderableType:
         "INT8 kernel", "input types", "output type", "fuses", "source", fixed=("output type",)
     )
     for ops, *cells in quantized_rows(target):
+        table.add_row(Text(ops, style="cyan"), *cells)
+    return table
+
+
+def _tabulate_blocks(layout: Layout, target: Target) -> RenderableType:
+    table = layout.make_table(
+        "weights in blocks", "stored as", "block sizes", "read as", "source", fixed=("stored as",)
+    )
+    for ops, *cells in block_rows(target):
         table.add_row(Text(ops, style="cyan"), *cells)
     return table
 

@@ -80,7 +80,7 @@ def suggest_change(
         effect = f"keeps {name!r} out of {low}"
         return ("--exclude", node.name), f"{effect}, and {floats}" if in_blocks else effect
     match node.rule:
-        case "include" | "exclude" | "typed":
+        case "include" | "exclude" | "typed" | "blocks":
             return None
         case "schema":
             return ("--opset", "auto"), f"lets the opset rise where a newer one allows {low}"
