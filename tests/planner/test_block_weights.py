@@ -1,5 +1,7 @@
 """Which weights are stored in blocks, and how: whole lists over small graphs."""
 
+import dataclasses
+
 import onnx
 import pytest
 
@@ -102,3 +104,63 @@ def test_target_without_rows_is_named_with_those_that_have_some() -> None:
 def test_weights_in_blocks_and_a_quantized_level_exclude_each_other() -> None:
     with pytest.raises(InputError, match='not both yet; write to="int4" or'):
         mezzo.plan(_model(), to="int4,int8", target="onnx")
+
+
+def _why_floats(plan: Plan) -> list[str]:
+    return [f"{w.value}: {w.rule}: {w.because}" for w in plan.weights if w.storage is None]
+
+
+def test_every_weight_in_floats_says_why() -> None:
+    model = _model()
+    model.graph.initializer[1].float_data[5] = float("nan")  # `product`
+    assert _why_floats(mezzo.plan(model, to="int4", target="onnx", exclude=["op:Gather"])) == [
+        "table: excluded: 'Gather:rows' reads it, which exclude or keep_region leaves as it is",
+        "product: not-finite: it holds NaN or infinity, which no integer can stand for",
+        "shared: several-readers: 2 operators read it, and onnx computes a DequantizeLinear that several read anew at"
+        " each run",
+        "small: too-small: with fewer than 4096 elements it is not worth the nodes",
+    ]
+    assert _why_floats(mezzo.plan(_model(), to="int4", target="onnxruntime-cpu")) == [
+        "small: too-small: with fewer than 4096 elements it is not worth the nodes",
+        "scaled: no-block-kernel: 'Gemm:u' reads it, and onnxruntime-cpu has no Gemm that reads such an operand in"
+        " int4",
+    ]
+
+
+def test_plan_that_leaves_a_weight_in_floats_says_so() -> None:
+    plan = mezzo.plan(_model(), to="int4", target="onnx")
+    without = dataclasses.replace(plan, in_blocks=tuple(p for p in plan.in_blocks if p[0] != "weight product"))
+    replayed = mezzo.convert(_model(), plan=without).plan
+    assert "product: left-in-floats: int4 would do, and the plan keeps it in floats" in _why_floats(replayed)
+
+
+def test_weights_have_their_bytes_and_readers() -> None:
+    weights = {w.value: w for w in mezzo.plan(_model(), to="int4,fp16", target="onnx").weights}
+    product, small = weights["product"], weights["small"]
+    # Half a byte an element, and for each of 256 blocks a scale of two bytes and half a byte of zero point.
+    assert (product.size_bytes, product.stored_bytes, product.readers) == (32768, 4096 + 256 * 2 + 128, ("MatMul:y",))
+    assert (small.size_bytes, small.stored_bytes) == (2048, 1024)
+    assert mezzo.plan(_model(), to="fp16", target="onnx").weights == ()
+
+
+def test_explanation_tells_how_a_weight_is_stored() -> None:
+    plan = mezzo.plan(_model(), to="int4", target="onnx")
+    words = " ".join(str(plan.explain("product")).split())
+    assert words.startswith(
+        "value product: stored, or of no floats, and read by MatMul:y MatMul:y (MatMul) runs in f32:"
+    )
+    assert words.endswith(
+        "Rule weights-only. how its weights are stored weight product: int4, 32.8 KB before, 5.25 KB after 32 elements"
+        " along axis 0 share a scale in f32, with a zero point; rounded by 'nearest' onnx reads it so (ONNX"
+        " DequantizeLinear-21: a standard, and no kernel of anybody's; opset 21) (rule blocks) what would change it"
+        " exclude=['MatMul:y'] keeps weight product in floats"
+    )
+    assert [weight.value for weight in plan.explain("shared").weights] == ["shared"]
+
+
+def test_reader_kept_in_fp32_by_its_weight_says_so() -> None:
+    plan = mezzo.plan(_model(), to="int4,bf16", target="openvino-cpu")
+    reader = plan.by_name["MatMul:y"]
+    assert (reader.rule, reader.because) == (
+        "blocks", "openvino-cpu reads 'weight product' in int4 blocks only beside f32"
+    )  # fmt: skip
