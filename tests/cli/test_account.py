@@ -24,7 +24,11 @@ COMMANDS = {
     "ranges": ("ranges", "model.onnx", *DATA),
     "sensitivity": ("sensitivity", "model.onnx", *DATA),
     "tune": ("tune", "model.onnx", "out.onnx", *DATA, "--max-error", "3e-4"),
-}
+    "weights": ("convert", "model.onnx", "out.onnx", *DATA, "--to", "int4", "--target", "onnx"),
+    "tune weights": (
+        "tune", "model.onnx", "out.onnx", *DATA, "--to", "int4,int8w", "--target", "onnx", "--max-bytes", "250KB",
+    ),
+}  # fmt: skip
 # The sections that each command fills.
 SECTIONS = {
     "convert": {"summary", "conversion", "decisions"},
@@ -35,7 +39,11 @@ SECTIONS = {
     "ranges": {"data", "ranges"},
     "sensitivity": {"data", "sensitivity"},
     "tune": {"summary", "conversion", "decisions", "data", "ranges", "errors", "sensitivity", "frontier", "search"},
-}
+    "weights": {"summary", "conversion", "decisions", "weights", "data", "ranges", "errors"},
+    "tune weights": {
+        "summary", "conversion", "decisions", "weights", "data", "errors", "sensitivity", "frontier", "search",
+    },
+}  # fmt: skip
 OPTIONAL = {"settings", "notes", "costs"}
 ALWAYS = {"format", "command", "versions", "models"}
 
@@ -67,7 +75,7 @@ def test_report_fits_a_terminal_and_is_plain_in_a_pipe(run, digits, name):
     shown = run_in_terminal(*COMMANDS[name])
     lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown).splitlines()
     # Commands to try next are never wrapped: they are copied. What is told first is one line, as errors are.
-    assert max(len(line) for line in lines if not line.startswith(("  mezzo ", "mezzo: "))) <= 80
+    assert max(len(line) for line in lines if not line.startswith(("  mezzo ", "next    mezzo ", "mezzo: "))) <= 80
 
 
 @pytest.mark.parametrize("name", ["compare", "ranges", "tune"])

@@ -151,7 +151,7 @@ def test_explanation_tells_how_a_weight_is_stored() -> None:
     )
     assert words.endswith(
         "Rule weights-only. how its weights are stored weight product: int4, 32.8 KB before, 5.25 KB after 32 elements"
-        " along axis 0 share a scale in f32, with a zero point; rounded by 'nearest' onnx reads it so (ONNX"
+        " along axis 0 share a scale in f32, with a zero point; rounded by 'k-quant' onnx reads it so (ONNX"
         " DequantizeLinear-21: a standard, and no kernel of anybody's; opset 21) (rule blocks) what would change it"
         " exclude=['MatMul:y'] keeps weight product in floats"
     )
