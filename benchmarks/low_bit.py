@@ -2,7 +2,7 @@
 
     pip install -e '.[zoo]'                                  # builds the models: torch, transformers, gguf, onnxscript
     python benchmarks/low_bit.py --only smollm2 --ways 'ort-*' 'nncf-*'
-    python benchmarks/low_bit.py --python onnxruntime-genai=VENV/bin/python --python neural-compressor=VENV/bin/python
+    python benchmarks/low_bit.py --python onnxruntime-genai=VENV/bin/python --ways 'genai-*'
     python benchmarks/low_bit.py --file name=FILE.onnx --only smollm2    # a file that was made elsewhere
     python benchmarks/low_bit.py --time --threads 1                      # on a quiet machine
     python benchmarks/low_bit.py --read out/low_bit/table.json           # the table of what was measured
@@ -161,7 +161,7 @@ def judge(model: Model, way: str, runtime: str, made: Made, options: argparse.Na
         times = None
         if options.time:
             times = judging.time_pair(judging.load(model.path, runtime, options.threads), run, model.held_out)
-    except Exception as error:  # a runtime's errors share no class
+    except Exception as error:  # noqa: BLE001, a runtime's errors share no class
         return Outcome(**line, note=f"{type(error).__name__}: {error}".splitlines()[0][:300])
     return Outcome(**line, answers=answers, times=times)
 
@@ -196,13 +196,14 @@ def measure(options: argparse.Namespace, known: Mapping[tuple[str, str, str], Ou
                 continue
             for runtime in runtimes_of(made.path, options.runtimes):
                 done = known.get((row.name, way, runtime))
-                if done is not None and (done.times is not None or not options.time) and not options.again:
-                    yield done
-                    continue
-                ended = Outcome(model=row.name, way=way, runtime=runtime, note="the runtime ended its process")
-                yield run_apart(
-                    lambda report, way=way, runtime=runtime, made=made: judge(model, way, runtime, made, options), ended
-                )
+                if done is None or (done.times is None and options.time) or options.again:
+                    done = _judge_apart(model, way, runtime, made, options)
+                yield done
+
+
+def _judge_apart(model: Model, way: str, runtime: str, made: Made, options: argparse.Namespace) -> Outcome:
+    ended = Outcome(model=model.row.name, way=way, runtime=runtime, note="the runtime ended its process")
+    return run_apart(lambda report: judge(model, way, runtime, made, options), ended)
 
 
 def print_table(outcomes: Sequence[Outcome], console: Console) -> None:
@@ -213,24 +214,25 @@ def print_table(outcomes: Sequence[Outcome], console: Console) -> None:
         table.add_column(name, justify="right")
     table.add_column("note")
     for row in outcomes:
-        answers, times = row.answers or judging.Answers(), row.times
-        table.add_row(
-            row.model, row.way, row.runtime,
-            _text(row.bytes, lambda value: f"{value / 1e6:.1f}"),
-            _text(answers.kl, lambda value: f"{1e3 * value:.2f} ± {1e3 * answers.kl_se:.2f}"),
-            _text(answers.agreement, lambda value: f"{value:.1%}"),
-            _text(answers.perplexity, lambda value: f"{value:.2f} ± {answers.perplexity_se:.2f}"),
-            _text(answers.relative_l2, lambda value: f"{value:.1e}"),
-            _text(answers.cosine, lambda value: f"{value:.5f}"),
-            _text(times, lambda value: f"{value.decode_ms:.1f} ms, {value.decode_speedup:.2f}x"),
-            _text(times, lambda value: f"{value.prefill_ms:.1f} ms, {value.prefill_speedup:.2f}x"),
-            _text(row.seconds, lambda value: f"{value:.0f} s"), row.note,
-        )  # fmt: skip
+        table.add_row(row.model, row.way, row.runtime, *_figures(row), row.note)
     console.print(table)
 
 
-def _text(value: Any, form: Any) -> str:
-    return "" if value is None else form(value)
+def _figures(row: Outcome) -> list[str]:
+    """The columns of numbers; empty where there is none."""
+    answers, times = row.answers or judging.Answers(), row.times
+    texts = {
+        "bytes": row.bytes and f"{row.bytes / 1e6:.1f}",
+        "kl": answers.kl is not None and f"{1e3 * answers.kl:.2f} ± {1e3 * (answers.kl_se or 0):.2f}",
+        "agreement": answers.agreement is not None and f"{answers.agreement:.1%}",
+        "perplexity": answers.perplexity and f"{answers.perplexity:.2f} ± {answers.perplexity_se:.2f}",
+        "error": answers.relative_l2 is not None and f"{answers.relative_l2:.1e}",
+        "cosine": answers.cosine and f"{answers.cosine:.5f}",
+        "decode": times and f"{times.decode_ms:.1f} ms, {times.decode_speedup:.2f}x",
+        "prefill": times and f"{times.prefill_ms:.1f} ms, {times.prefill_speedup:.2f}x",
+        "made in": row.seconds and f"{row.seconds:.0f} s",
+    }
+    return [text or "" for text in texts.values()]
 
 
 def _read(path: Path) -> list[Outcome]:

@@ -11,7 +11,7 @@ import json
 import logging
 import runpy
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
@@ -22,7 +22,7 @@ import numpy as np
 
 _BLOCK = 32
 _PACKAGES = (
-    "onnx", "onnxruntime", "onnxruntime-genai", "onnx-ir", "nncf", "openvino", "neural-compressor", "torch",
+    "onnx", "onnxruntime", "onnxruntime-genai", "onnx-ir", "nncf", "openvino", "torch",
     "transformers", "numpy",
 )  # fmt: skip
 
@@ -100,7 +100,7 @@ def _gptq(files: Files, quantizers: Any) -> Any:
     return quantizers.GPTQWeightOnlyQuantConfig(_Reader(files.batches()), block_size=128, perchannel=True)
 
 
-def _genai(files: Files, *options: str) -> None:
+def _genai(files: Files, options: Sequence[str]) -> None:
     sys.argv = [
         "builder", "-i", str(files.huggingface), "-o", str(files.folder), "-p", "int4", "-e", "cpu",
         "-c", str(files.folder / "cache"), *(("--extra_options", *options) if options else ()),
@@ -129,7 +129,7 @@ def _nncf_onnx(files: Files, mode: str, **options: Any) -> None:
     onnx.save(made, files.folder / "model.onnx", save_as_external_data=True, location="model.onnx.data")
 
 
-def _ort_peer(name: str, configuration: Callable[..., Any], package: str = "onnxruntime", **options: Any) -> Peer:
+def _ort_peer(name: str, configuration: Callable[..., Any], **options: Any) -> Peer:
     return Peer(
         name=f"ort-{name}", package=package, write=partial(_onnxruntime, configuration=configuration, **options)
     )
@@ -140,11 +140,10 @@ def _nncf_peer(name: str, mode: str, **options: Any) -> Peer:
 
 
 def _genai_peer(name: str, *options: str) -> Peer:
-    write = lambda files: _genai(files, *options)  # noqa: E731
+    write = partial(_genai, options=options)
     return Peer(name=f"genai-{name}", package="onnxruntime-genai", write=write, needs_huggingface=True)
 
 
-_COMPRESSOR = "neural-compressor"
 _ALL = {"ratio": 1.0, "all_layers": True}
 PEERS: Mapping[str, Peer] = {
     peer.name: peer
@@ -155,8 +154,8 @@ PEERS: Mapping[str, Peer] = {
         _ort_peer("rtn-8bit", partial(_rtn, bits=8), bits=8),
         _ort_peer("rtn-table", partial(_rtn, op_types_to_quantize=("MatMul", "Gather"))),
         _ort_peer("hqq", _hqq),
-        _ort_peer("k-quant", _k_quant, _COMPRESSOR),
-        _ort_peer("gptq", _gptq, _COMPRESSOR),
+        _ort_peer("k-quant", _k_quant),
+        _ort_peer("gptq", _gptq),
         _genai_peer("int4"),
         _genai_peer("rtn", "algo_config=rtn"),
         _genai_peer("k-quant", "algo_config=k_quant"),
