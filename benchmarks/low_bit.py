@@ -108,9 +108,10 @@ def _make(model: Model, way: str, folder: Path, options: argparse.Namespace) -> 
     except subprocess.TimeoutExpired:
         return {"note": f"took over {options.limit:.0f} s", "seconds": options.limit, "versions": None}
     seconds = time.perf_counter() - begin
-    lines = (run.stdout if run.returncode == 0 else run.stderr or run.stdout).strip().splitlines() or [""]
+    lines = (run.stderr or run.stdout).strip().splitlines() or [f"exit status {run.returncode}"]
     note = "" if run.returncode == 0 else lines[-1][:300]
-    versions = json.loads(lines[-1]) if way in PEERS and not note else None
+    record = folder / "versions.json"
+    versions = json.loads(record.read_text()) if record.exists() and not note else None
     return {"note": note, "seconds": seconds, "versions": versions}
 
 

@@ -2,7 +2,7 @@
 
     PYTHON benchmarks/low_bit_peers.py WAY MODEL UNTIED CALIBRATION HUGGINGFACE FOLDER
 
-Writes model.onnx or model.xml into FOLDER and prints the versions of the packages it used as JSON in its last line.
+Writes model.onnx or model.xml into FOLDER, and versions.json, the versions of the packages it could use.
 MODEL is the FP32 file, UNTIED the same with a weight of its own for a tied head, CALIBRATION an .npz file of tokens,
 HUGGINGFACE the folder of the same weights, for tools that start there.
 """
@@ -131,7 +131,7 @@ def _nncf_onnx(files: Files, mode: str, **options: Any) -> None:
 
 def _ort_peer(name: str, configuration: Callable[..., Any], **options: Any) -> Peer:
     return Peer(
-        name=f"ort-{name}", package=package, write=partial(_onnxruntime, configuration=configuration, **options)
+        name=f"ort-{name}", package="onnxruntime", write=partial(_onnxruntime, configuration=configuration, **options)
     )
 
 
@@ -192,8 +192,9 @@ def _versions() -> dict[str, str]:
 
 def main() -> None:
     peer = PEERS[sys.argv[1]]
-    peer.write(Files(*map(Path, sys.argv[2:])))
-    print(json.dumps(_versions()))
+    files = Files(*map(Path, sys.argv[2:]))
+    peer.write(files)
+    (files.folder / "versions.json").write_text(json.dumps(_versions()))
 
 
 if __name__ == "__main__":
