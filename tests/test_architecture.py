@@ -89,7 +89,7 @@ _LATE = {
     "cli": (176, "help, errors and completion come at once; what a command works with is loaded when it runs"),
     "clusters": (2, "Ray takes a second to load: it is loaded when a cluster is asked for"),
     "common": (7, "what only one system has, what is read when asked for, what is worked out for a misspelled word"),
-    "contracts": (17, "problems are named everywhere; numpy is loaded when one is planned"),
+    "contracts": (18, "problems are named everywhere; numpy is loaded when one is planned"),
     "conversion": (8, "results are named by all verbs; the front end and what shows one are loaded when one is there"),
     "ir": (2, "graphs are named everywhere; numpy is loaded when one is planned"),
     "numerics": (2, "Pillow and tokenizers are optional, and loaded when images or text are read"),

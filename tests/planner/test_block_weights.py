@@ -164,3 +164,24 @@ def test_reader_kept_in_fp32_by_its_weight_says_so() -> None:
     assert (reader.rule, reader.because) == (
         "blocks", "openvino-cpu reads 'weight product' in int4 blocks only beside f32"
     )  # fmt: skip
+
+
+@pytest.mark.on_runtime
+def test_random_inputs_alone_call_no_weights_wrong() -> None:
+    """The difference of two products whose weights are nearly equal is lost in four bits, by any inputs."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 21]>
+        g (float[n, 64] x) => (float[n, 64] y) <float[64, 64] first, float[64, 64] second> {
+            a = MatMul (x, first)
+            b = MatMul (x, second)
+            y = Sub (a, b)
+        }""")
+    del model.graph.value_info[:]
+    for name, off in (("first", 0.0), ("second", 0.01)):
+        numbers = [((7 * at) % 31 - 15) / 16 + off * ((at % 3) - 1) for at in range(64 * 64)]
+        model.graph.initializer.append(onnx.helper.make_tensor(name, onnx.TensorProto.FLOAT, [64, 64], numbers))
+    measured = mezzo.convert(model, to="int4", target="onnxruntime-cpu").measured
+    assert measured is not None and measured.ruling is None
+    assert [note.partition(" are off by ")[0] for note in measured.notes if "random" in note] == [
+        "on random inputs the outputs"
+    ]
