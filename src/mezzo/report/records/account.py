@@ -290,5 +290,5 @@ def _stayed_high(plan: Plan) -> list[Document]:
             "because": list(g.reasons),
             "nodes": [node.name for node in g.nodes],
         }
-        for g in group_high_nodes(plan)
+        for g in (group_high_nodes(plan) if plan.lows else ())
     ]

@@ -36,7 +36,7 @@ class Account {
     this.nodes = document.graph?.nodes ?? [];
     this.values = document.graph?.values ?? [];
     this.lows = [document.conversion?.low ?? this.findLow()].flat(); // a list where the plan has more levels
-    this.low = this.lows[0];
+    this.low = this.lows[0] ?? document.conversion.high; // of a plan of weights alone
     this.views = document.plans.map((plan, place) => new PlanView(this, plan, runs[place] ?? this.main));
     this.wrong = this.findWrong();
   }

@@ -10,7 +10,7 @@ function costAxis(account) {
   const high = account.frontier.find((point) => point.low_nodes === 0);
   const isWhole = high !== undefined && Math.abs(toNumber(high.cost) - ofHigh) <= 1e-3 * ofHigh;
   const what = isWhole ? "all operators and casts" : "what FP32 operators forgo, and casts";
-  const label = unit === "ns" ? `measured time per call: ${what}` : `estimated cost, ${unit}: ${what} (times were not measured)`;
+  const label = unit === "bytes of weights" ? unit : unit === "ns" ? `measured time per call: ${what}` : `estimated cost, ${unit}: ${what} (times were not measured)`;
   return { unit, label, spell: (cost) => spellCost(cost, unit), isTimed: unit === "ns" };
 }
 

@@ -98,7 +98,7 @@ class Page {
   }
 
   addSections() {
-    const names = { summary: "Summary", reasons: "Why", graph: "Graph", strategies: "Strategies", differences: "Differences", frontier: "Frontier", errors: "Errors", ranges: "Ranges", sensitivity: "Sensitivity", modules: "Modules", nodes: "Nodes" };
+    const names = { summary: "Summary", reasons: "Why", graph: "Graph", strategies: "Strategies", differences: "Differences", frontier: "Frontier", errors: "Errors", weights: "Weights", ranges: "Ranges", sensitivity: "Sensitivity", modules: "Modules", nodes: "Nodes" };
     const nav = this.by("sections");
     for (const [id, name] of Object.entries(names)) if (this.by(id) && !this.by(id).hidden) nav.append(make("a", { href: `#${id}` }, name));
   }

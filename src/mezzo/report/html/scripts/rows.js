@@ -87,6 +87,10 @@ function errorRows(account) {
 }
 
 const unitRows = (account) => account.sensitivity.units.map((unit) => ({ node: account.byName.get(unit.nodes[0]), name: unit.name, nodes: unit.nodes.length, error: toNumber(unit.error), how: unit.is_measured ? "measured alone" : `share of ${unit.together} together`, low: toNumber(unit.is_measured ? unit.error : unit.low), high: toNumber(unit.is_measured ? unit.error : unit.high), fault: unit.fault ?? "" }));
+const weightRows = (account) => {
+  const errorOf = new Map((account.sensitivity?.units ?? []).map((unit) => [unit.name, toNumber(unit.error)]));
+  return account.weights.map((weight) => ({ node: account.byName.get(weight.readers[0]), name: weight.name, stored: weight.storage ? `${weight.storage.bits === 4 ? "int4" : "int8w"}, ${weight.storage.block}` : "floats", before: weight.size_bytes, size: weight.size_bytes, after: weight.stored_bytes, error: errorOf.get(weight.name) ?? null, because: weight.because }));
+};
 const fitted = (made) => !made ? "" : `, fitted to ${plural(made.points, "measured plan")}${made.points > 1 ? `, whose errors are ${figure(made.low)} to ${figure(made.high)} times theirs` : ""}`;
 const pointRows = (account) => account.frontier.map((point) => ({ cost: toNumber(point.cost), low: point.low_nodes, predicted: toNumber(point.predicted_error), error: toNumber(point.error), weight: toNumber(point.weight), chosen: point.is_chosen ? "chosen" : "" }));
 const strategyRows = (account) => account.views.filter((view) => view.counts).map((view) => ({ name: view.name, low: view.counts.low_nodes, nodes: view.counts.nodes, casts: view.counts.casts, bytes: view.counts.cast_bytes, cost: view.counts.cost, ratio: view.counts.to_least }));

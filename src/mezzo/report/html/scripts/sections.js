@@ -10,6 +10,7 @@ function addTables(page) {
   if (account.frontier.length) addFrontier(page);
   if (hasErrors && account.errors) addErrors(tables, account);
   if (hasErrors && account.runs?.length) addErrorsOfRuns(tables, account);
+  if (account.weights?.length) addWeights(tables, account);
   if (account.ranges) addRanges(tables, account);
   if (account.sensitivity) addSensitivity(tables, account);
   if (account.nodes.some((node) => node.kind === "op" && node.module)) addModules(tables, account, view);
@@ -41,10 +42,12 @@ function addDifferences(page) {
 function addFrontier(page) {
   const { account, tables } = page, axis = costAxis(account);
   const chart = make("div", { class: "chart", id: "frontier-chart" });
-  const isTimed = axis.isTimed ? "Costs are times of kernels, measured on the target" : "Costs are estimates, as times were not measured";
-  tables.add("frontier", "Speed and accuracy", `Each point is the cheapest plan for one price of predicted error. ${isTimed}${account.costs ? ` (${shown(account.costs.source)})` : ""}. Predicted errors are estimates${fitted(account.search?.prediction)}; measured ones were run. An error of 0 is drawn at the foot of the axis.`,
-    [text("plan", "chosen", { width: 90 }), number(axis.isTimed ? "time" : "estimated cost", "cost", plainCell(axis.spell), { width: undefined, narrow: true }),
-      ...[["run low", "low", countCell], ["predicted error", "predicted"], ["measured error", "error"], ["price of error", "weight"]].map(([title, field, formatter]) => number(title, field, formatter, { width: undefined, narrow: field === "error" }))],
+  const isOfWeights = account.costs?.unit === "bytes of weights";
+  const what = isOfWeights ? "Each point is a plan that was tried: how each weight is stored." : "Each point is the cheapest plan for one price of predicted error.";
+  const isTimed = isOfWeights ? "Costs are bytes of weights" : axis.isTimed ? "Costs are times of kernels, measured on the target" : "Costs are estimates, as times were not measured";
+  tables.add("frontier", "Speed and accuracy", `${what} ${isTimed}${account.costs ? ` (${shown(account.costs.source)})` : ""}. Predicted errors are estimates${fitted(account.search?.prediction)}; measured ones were run. An error of 0 is drawn at the foot of the axis.`,
+    [text("plan", "chosen", { width: 90 }), number(isOfWeights ? "weights" : axis.isTimed ? "time" : "estimated cost", "cost", plainCell(axis.spell), { width: undefined, narrow: true }),
+      ...[[isOfWeights ? "in blocks" : "run low", "low", countCell], ["predicted error", "predicted"], ["measured error", "error"], ...(isOfWeights ? [] : [["price of error", "weight"]])].map(([title, field, formatter]) => number(title, field, formatter, { width: undefined, narrow: field === "error" }))],
     () => pointRows(account), null, chart);
   const save = make("button", { type: "button", class: "save", click: () => saveFile("frontier.svg", "image/svg+xml", svgOfChart(chart.querySelector("svg"))) }, "SVG");
   document.getElementById("frontier-title").append(" ", save);
@@ -80,6 +83,29 @@ function addSensitivity(tables, account) {
   tables.add("sensitivity", "Sensitivity", `Output error of each unit: measured with it alone low, or its share of what several cost together, which was not measured alone and may lie between the two last figures. All together: ${figure(account.sensitivity.all_low)}.`,
     [path("unit", "name"), number("nodes", "nodes", countCell, { width: 90 }), number("error", "error", figureCell, { narrow: true }), text("how", "how", { width: 170 }), number("at least", "low"), number("at most", "high"), text("fault", "fault")],
     () => unitRows(account), ["error", "desc"]);
+}
+
+function addWeights(tables, account) {
+  const rows = weightRows(account), most = Math.max(...rows.map((row) => row.before));
+  tables.add("weights", "Weights", "How each float constant is stored: the format, and how many elements share a scale. The bar is its size in the model, the filled part what is left of it.",
+    [path("weight", "name"), text("stored as", "stored", { width: 110, narrow: true }),
+      { title: "bytes", field: "before", formatter: (cell) => sizeBar(cell.getRow().getData(), most), sorter: byNumber, minWidth: 180, headerSortStartingDir: "desc" },
+      number("before", "size", sizeCell), number("after", "after", sizeCell, { narrow: true }),
+      ...(rows.some((row) => row.error !== null) ? [number("error alone", "error")] : []), text("because", "because", { widthGrow: 3 })],
+    () => rows, ["before", "desc"]);
+}
+
+// A weight's bytes before and after, as shares of the largest weight's.
+function sizeBar({ before, after }, most) {
+  const bar = make("div", { class: "range", role: "img", "aria-label": `${size(before)} before, ${size(after)} after` });
+  bar.style.setProperty("--band", "var(--none-line)");
+  for (const [name, bytes] of [["holds", before], ["held", after]]) {
+    const part = make("i", { class: name });
+    part.style.left = "0";
+    part.style.width = `${100 * bytes / most}%`;
+    bar.append(part);
+  }
+  return bar;
 }
 
 function addModules(tables, account, view) {

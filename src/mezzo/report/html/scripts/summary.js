@@ -52,7 +52,9 @@ function cards(account, onPick) {
       : account.nodes.reduce((found, node, number) => node.kind === "op" && view.precision[number] ? found.set(view.precision[number], (found.get(view.precision[number]) ?? 0) + 1) : found, new Map());
     const total = [...shares.values()].reduce((sum, number) => sum + number, 0);
     const low = account.lows.reduce((sum, dtype) => sum + (shares.get(dtype) ?? 0), 0);
-    card("Operators", `${count(low)} of ${count(total)} in ${account.lows.join(" or ")}`, shareBar(new Map([...shares].filter(([, number]) => number)), account.graph ? onPick : null));
+    const { weights } = account;
+    if (weights?.length) card("Weights", `${count(weights.filter((weight) => weight.storage).length)} of ${count(weights.length)} in blocks`, make("p", { class: "quiet" }, `${size(weights.reduce((sum, weight) => sum + weight.size_bytes, 0))} → ${size(weights.reduce((sum, weight) => sum + weight.stored_bytes, 0))}`));
+    if (account.lows.length) card("Operators", `${count(low)} of ${count(total)} in ${account.lows.join(" or ")}`, shareBar(new Map([...shares].filter(([, number]) => number)), account.graph ? onPick : null));
   }
   const asked = account.settings;
   const opsets = [...new Set(account.models.map((model) => model.opset).filter(Boolean))];

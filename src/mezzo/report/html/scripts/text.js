@@ -73,7 +73,7 @@ function duration(ns) {
 }
 
 // A cost in the unit of its table: "ns" of measured times, or bytes moved.
-const spellCost = (cost, unit) => unit === "ns" ? duration(cost) : unit === "bytes moved" ? size(cost) : `${figure(cost)} ${shown(unit ?? "")}`;
+const spellCost = (cost, unit) => unit === "ns" ? duration(cost) : unit === "bytes moved" || unit === "bytes of weights" ? size(cost) : `${figure(cost)} ${shown(unit ?? "")}`;
 
 const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
 

@@ -14,6 +14,7 @@ const MOST_ROWS = 100, MOST_COMPARED = 5000;
 
 function stayedHigh(account, actions) {
   const groups = account.conversion?.stayed_high ?? [];
+  if (!account.lows.length) return []; // weights alone
   if (!account.conversion) return [];
   const { high } = account.conversion, lows = account.lows.join(" or ");
   const total = groups.reduce((sum, group) => sum + group.count, 0);
