@@ -162,7 +162,7 @@ def test_reader_kept_in_fp32_by_its_weight_says_so() -> None:
     plan = mezzo.plan(_model(), to="int4,bf16", target="openvino-cpu")
     reader = plan.by_name["MatMul:y"]
     assert (reader.rule, reader.because) == (
-        "blocks", "openvino-cpu reads 'weight product' in int4 blocks only beside f32"
+        "blocks", "openvino-cpu reads 'weight product' in int4 blocks only with operands in f32"
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from mezzo.common.late_binding import function_above
 from mezzo.contracts.corrections import Correction
 from mezzo.contracts.quantized_level import DynamicProduct
-from mezzo.formats.block_storage import BlockStorage
+from mezzo.formats.block_storage import BlockForm, BlockStorage
 from mezzo.formats.dtypes import DType
 from mezzo.formats.format_words import WEIGHT_BITS, words_of
 from mezzo.formats.precision_line import Precision, PrecisionLine
@@ -151,6 +151,11 @@ class PlannedWeight(NamedTuple):
     rule: str
     because: str
     readers: tuple[str, ...]
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether its readers become operators that read the integers."""
+        return self.storage is not None and self.storage.form is BlockForm.FUSED
 
 
 class NodeAliases(NamedTuple):

@@ -128,7 +128,9 @@ def _illegal(judged: Judged, node: Node, level: int, planning: PlanningOptions) 
         storage = in_blocks.get(value)
         if storage and not may_read_in(graph, planning.target, value, storage, dtype):
             name, word = graph.producer(value).name, weight_word(storage.bits)
-            text = f"{planning.target.name} reads {name!r} in {word} blocks only beside f32"
+            text = (
+                f"{planning.target.name} reads {name!r} in {word} blocks only with operands in f32"
+            )
             return Reason("blocks", text)
     signature, refusal = node.signature, refusal_of(node, planning, dtype)
     if refusal is not None:

@@ -102,7 +102,6 @@ def _print_chain(
     from mezzo.api.explain import chain_of, weights_of
     from mezzo.api.partition import find_unit
     from mezzo.cli.hints.next_commands import advise_on_plan, steps_after_explanation
-    from mezzo.formats.block_storage import BlockForm
     from mezzo.report.records.account import describe_chain
     from mezzo.report.text.chain import CHANGES, report_chain
     from mezzo.report.text.conversion import report_aside, report_next_steps
@@ -114,8 +113,7 @@ def _print_chain(
     chain = chain_of(plan, match.nodes[0])
     weights = weights_of(plan, match)
     # A kernel that reads the integers fuses nothing.
-    is_fused = any(w.storage is not None and w.storage.form is BlockForm.FUSED for w in weights)
-    has_unit = not is_saved and not is_fused
+    has_unit = not is_saved and not any(weight.is_fused for weight in weights)
     unit = find_unit(model, chain[0].name, options.to_library()) if has_unit else None
 
     def report(layout: "Layout") -> "list[RenderableType]":

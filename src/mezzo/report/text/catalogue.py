@@ -204,7 +204,7 @@ def block_rows(target: Target) -> list[tuple[str, str, str, str, str]]:
         cells = (
             f"{weight_word(row.bits)} {zeros}",
             ", ".join(map(str, row.blocks)),
-            f"{form}, beside {floats}",
+            f"{form}, with {floats}",
             _cite(row.source, row.since),
         )
         name = row.op if row.dialect == "onnx" else f"{row.dialect}:{row.op}"
