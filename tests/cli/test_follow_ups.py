@@ -9,6 +9,8 @@ import onnx.parser
 import pytest
 from command_lines import Run
 
+from mezzo.planner.choices.gains import Candidate, choose_by_tables
+
 _MODEL = """
 <ir_version: 10, opset_import: ["" : 21]>
 g (float[N,4] x) => (float[N,2] z)
@@ -65,6 +67,20 @@ def test_commands_after_a_saved_plan_repeat_what_it_does_not_hold(run: Run, here
     tried = commands(run("plan", "three.onnx", *_OPTIONS.split(), "--save", "p.json", "-v").out)
     assert tried[-1] == "mezzo convert three.onnx three.bf16.onnx --plan p.json --trust-external-paths"
     assert run(*shlex.split(tried[-1])[1:]).code == 0
+
+
+@pytest.mark.parametrize("source", ["three.onnx", "models"])
+def test_commands_name_the_format_and_target_that_were_chosen(
+    run: Run, here: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    gpu = Candidate("tensorrt", "fp16", is_timed=False)
+    monkeypatch.setattr("mezzo.planner.choices.gains.find_candidates", lambda machine: [gpu])
+    monkeypatch.setattr("mezzo.tuning.fastest_format.find_candidates", lambda machine: [gpu])
+    monkeypatch.setattr("mezzo.planner.options.choose_by_tables", choose_by_tables)
+    planned = [command for command in commands(run("convert", source, "out", "-v").out) if " plan " in command]
+    assert planned
+    for command in planned:
+        assert (command.count("--to fp16"), command.count("--target tensorrt"), command.count("--to")) == (1, 1, 1)
 
 
 def test_commands_after_a_folder_repeat_what_fits_each_of_its_models(run: Run, here: Path) -> None:

@@ -144,27 +144,28 @@ def _present(
         print_report_path(None if pages is None else pages.index)
 
 
-def _of_file(context: CommandContext, folder: ConvertedFolder) -> CommandContext:
-    """The context of the file that the headline is about, without options that name parts of one
-    model: other models may lack them.
+def _of_file(
+    context: CommandContext, folder: ConvertedFolder, file: ConvertedFile
+) -> CommandContext:
+    """The context of a file, with the formats chosen for it and without options that name parts of
+    one model: other models may lack them.
     """
-
-    file = find_worst_file(folder)
-    data = dict(file.converted.plan.settings).get("data")
+    settings = dict(file.converted.plan.settings)
+    data = settings.get("data")
     of_file_data = None if data is None else DataFiles(data)
     if context.data is not None and context.data.single is None:  # data of the only model
         of_file_data = context.data
     of_parts = (option.name for option in fields(Request) if about(option).form in _OF_ONE_MODEL)
     return replace(
         context, source=folder.source / file.source, result=folder.path / file.result,
-        options=context.options.without(*of_parts), data=of_file_data,
+        options=context.options.without(*of_parts).with_chosen(settings), data=of_file_data,
     )  # fmt: skip
 
 
 def _headline(context: CommandContext, folder: ConvertedFolder) -> Headline:
-
     names = os.fspath(context.source), os.fspath(context.result)
-    return with_step(summarise_folder(*names, folder), _of_file(context, folder))
+    of_file = _of_file(context, folder, find_worst_file(folder))
+    return with_step(summarise_folder(*names, folder), of_file)
 
 
 def _print(
@@ -172,7 +173,7 @@ def _print(
 ) -> None:
 
     names = os.fspath(context.source), os.fspath(context.result)
-    options = _of_file(context, folder).options
+    options = _of_file(context, folder, folder.files[0]).options
     layout = output_layout()
     rest = report_folder(layout, *names, folder)[1:]  # the headline has its title
     rest += report_next_steps(steps_after_folder(folder, options))
