@@ -360,17 +360,29 @@ def test_many_external_files_do_not_use_up_the_open_files(tmp_path: Path) -> Non
     source.blobs.close()
 
 
-@pytest.mark.parametrize("version", [-(2**63), 2**63 - 1])
-def test_opset_past_32_bits_is_refused_in_one_line(version: int) -> None:
-    port = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])
-    graph = helper.make_graph([], "g", [port], [port])
-    graph.node.append(helper.make_node("Relu", ["x"], ["y"]))
-    model = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx", version)]
+@pytest.mark.parametrize("domains", [("",), ("", "ai.onnx")])
+@pytest.mark.parametrize("version", [-(2**63), -3, 0, onnx.defs.onnx_opset_version() + 1, 2**63 - 1])
+def test_opset_that_onnx_does_not_define_is_refused_in_one_line(
+    domains: tuple[str, ...], version: int, tmp_path: Path
+) -> None:
+    model = make_model()
+    del model.opset_import[:]
+    model.opset_import.extend(helper.make_opsetid(domain, 21) for domain in domains)
+    model.opset_import[-1].version = version
+    path = write(tmp_path / "m.onnx", model)
+    newest = onnx.defs.onnx_opset_version()
+    update = ", or pip install --upgrade onnx" if version > 0 else ""
+    assert refusal(lambda: mezzo.convert(path), ModelError) == (
+        f"{str(path)!r} imports opset {version}, and onnx {onnx.__version__} defines opsets 1 to {newest}; export the"
+        f" model at one of them{update}"
     )
-    with pytest.raises(ModelError, match="Opset import version") as refused:
-        mezzo.convert(model)
-    assert "\n" not in str(refused.value)
+
+
+def test_opset_of_a_function_is_read_as_the_model_s_is() -> None:
+    function = helper.make_function("f", "F", ["x"], ["y"], [], [helper.make_opsetid("", 999)])
+    model = make_model()
+    model.functions.append(function)
+    assert "the model imports opset 999" in refusal(lambda: mezzo.convert(model), ModelError)
 
 
 def test_second_import_of_the_default_domain_is_not_counted_up_from_its_version() -> None:

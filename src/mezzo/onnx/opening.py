@@ -17,6 +17,7 @@ from mezzo.contracts.replacements import Replacement
 from mezzo.formats.dtypes import DType
 from mezzo.ir.graph import Graph
 from mezzo.onnx.edit.correcting import correct, exchange
+from mezzo.onnx.edit.opset import check_opsets
 from mezzo.onnx.edit.replacements import write_replacements
 from mezzo.onnx.files.files import ModelSource, from_proto, load
 from mezzo.onnx.files.runnable_model import RunnableModel
@@ -131,7 +132,8 @@ def open_model(
 
     Raises:
         InputError: the source is none of these, or cannot be read.
-        ModelError: it is malformed, names data outside its folder, or has recursive functions.
+        ModelError: it is malformed, names data outside its folder, has recursive functions, or an
+            opset that the installed onnx does not define.
         ContractError: the weights of a RunnableModel exceed the size of one protobuf message.
     """
     if isinstance(src, str | os.PathLike):
@@ -149,5 +151,6 @@ def open_model(
             f"source is a {type(src).__name__}, wanted a path, an onnx.ModelProto or an"
             " onnx_ir.Model"
         )
+    check_opsets(source.model, source.blobs.name)
     check_expansion(source.model)  # before onnx's inference, which expands every call
     return Opened(source, progress)

@@ -8,6 +8,7 @@ from functools import cache
 import onnx
 import onnx.defs
 
+from mezzo.common.errors import ModelError
 from mezzo.formats.dtypes import HIGH, DType
 from mezzo.ir.graph import Graph
 from mezzo.onnx.opset_steps.stated import mend_stated_shapes
@@ -29,6 +30,21 @@ def newest_within(limit: int | None) -> int:
 def default_opset(model: onnx.ModelProto) -> int | None:
     """Opset of the default domain; None for a model that does not import it."""
     return next((o.version for o in model.opset_import if o.domain in DEFAULT), None)
+
+
+def check_opsets(model: onnx.ModelProto, name: str) -> None:
+    """Raises ModelError: the model or a function imports an opset of ONNX that the installed onnx
+    does not define, so nothing is known of its operators.
+    """
+    newest = newest_opset()
+    for holder in (model, *model.functions):
+        for entry in holder.opset_import:
+            if entry.domain in DEFAULT and not 1 <= entry.version <= newest:
+                update = ", or pip install --upgrade onnx" if entry.version > newest else ""
+                raise ModelError(
+                    f"{name} imports opset {entry.version}, and onnx {onnx.__version__} defines"
+                    f" opsets 1 to {newest}; export the model at one of them{update}"
+                )
 
 
 def reach(model: onnx.ModelProto, until: int) -> tuple[int, Upgraded]:
