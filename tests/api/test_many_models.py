@@ -109,6 +109,18 @@ def test_options_that_no_document_holds_are_refused_for_processes(many: Path) ->
     assert not Path("out").exists()
 
 
+def test_processes_get_all_files_of_a_model(many: Path) -> None:
+    for number in range(2):
+        np.savez(f"{number}.npz", x=np.full((3, 4), number + 1, np.float32))
+    several = mezzo.DataFiles(["0.npz", "1.npz"], "scale=1/255")
+    one, two = (
+        mezzo.convert_folder("many", f"out{jobs}", to="fp16", data={"m0": several, "m1": "1.npz"}, jobs=jobs)
+        for jobs in (1, 2)
+    )
+    assert two.files[0].account["data"] == one.files[0].account["data"]
+    assert two.files[0].account["data"]["samples"] == 6 and two.failed == one.failed
+
+
 def test_second_run_converts_what_is_new_changed_or_was_bad(many: Path) -> None:
     first = mezzo.convert_folder("many", "out", to="fp16", resume="state")
     assert not any(file.is_unchanged for file in first.files)

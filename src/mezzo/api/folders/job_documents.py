@@ -11,6 +11,7 @@ from mezzo.common.documents import parse_json
 from mezzo.common.errors import InputError
 from mezzo.common.message_style import setting
 from mezzo.contracts.frontend import Port
+from mezzo.contracts.options.data_files import DataFiles
 from mezzo.contracts.options.request import Request
 from mezzo.conversion.results import revive
 from mezzo.formats.dtypes import DType
@@ -33,15 +34,20 @@ def spell_job(job: ModelJob) -> Document:
     document |= {name: os.fspath(document[name]) for name in _PATHS}
     document["labels"] = list(job.labels)
     document["request"] = _spell_request(job)
-    if job.data is not None:
+    if isinstance(job.data, DataFiles):
+        document |= {"data": None, "files": [job.data.sources, job.data.preprocess]}
+    elif job.data is not None:
         document["data"] = _plain(job, "data", job.data)
     return document
 
 
 def read_job(document: Mapping[str, Any]) -> ModelJob:
     """A job from its document."""
-    paths = {name: Path(document[name]) for name in _PATHS}
-    return ModelJob(**{**document, **paths, "request": Request(**document["request"])})
+    values = {**document, **{name: Path(document[name]) for name in _PATHS}}
+    files = values.pop("files", None)
+    if files is not None:
+        values["data"] = DataFiles(*files)
+    return ModelJob(**{**values, "request": Request(**document["request"])})
 
 
 def _spell_request(job: ModelJob) -> Document:
