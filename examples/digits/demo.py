@@ -21,7 +21,8 @@ from mezzo.conversion.results import Converted
 from mezzo.formats.dtypes import LOW_DTYPES
 from mezzo.onnx.run.session import native_session
 from mezzo.report.html import render
-from mezzo.report.layout.layout import Layout, blank, heading, indented
+from mezzo.report.layout.layout import Layout
+from mezzo.report.layout.parts import blank, heading, indented, make_table
 from mezzo.report.records.account import describe_tuning, with_graph
 from mezzo.report.text.conversion import report_next_steps
 from mezzo.report.text.measured.frontier import report_frontier
@@ -131,7 +132,7 @@ def describe_original(logits: np.ndarray, labels: np.ndarray, float_nodes: int) 
 
 def make_comparison(layout: Layout, rows: Iterable[Row]) -> Table:
     numbers = ("accuracy", "as FP32", "error", "size", "casts", "low nodes", "FP32 nodes")
-    table = layout.make_table("", *numbers, right=numbers)
+    table = make_table(layout, "", *numbers, right=numbers)
     for row in rows:
         table.add_row(
             row.label,

@@ -28,7 +28,8 @@ from mezzo.common.machine import find_machine
 from mezzo.common.sizes import format_size
 from mezzo.contracts.plans import Plan
 from mezzo.conversion.results import Converted
-from mezzo.report.layout.layout import Layout, blank, heading
+from mezzo.report.layout.layout import Layout
+from mezzo.report.layout.parts import blank, heading, make_table
 from mezzo.torch.inspect.accounts import GraphAccount
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -150,7 +151,7 @@ def open_report() -> None:
 
 
 def make_comparison(layout: Layout, rows: Iterable[Row]) -> Table:
-    table = layout.make_table("", "accuracy", "error", "returns", right=("accuracy", "error"))
+    table = make_table(layout, "", "accuracy", "error", "returns", right=("accuracy", "error"))
     for row in rows:
         table.add_row(row.label, f"{row.accuracy:.2%}", f"{row.error:.1e}", row.output.removeprefix("torch."))
     return table
@@ -162,7 +163,7 @@ def tell_graph(layout: Layout, model: nn.Module, graph: GraphAccount, plan: Plan
     for node in plan.nodes:
         if node.kind == "op":
             by_rule.setdefault((str(node.precision.compute), node.rule), Counter())[node.op] += 1
-    table = layout.make_table("in", "rule", "nodes", "operators", right=("nodes",))
+    table = make_table(layout, "in", "rule", "nodes", "operators", right=("nodes",))
     for (dtype, rule), ops in sorted(by_rule.items()):
         table.add_row(dtype, rule, str(ops.total()), ", ".join(f"{count} {op}" for op, count in ops.most_common()))
     weights = list(model.parameters())

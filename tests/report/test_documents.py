@@ -33,7 +33,7 @@ from mezzo.report.records.account import (
     schema,
 )
 from mezzo.report.records.documents import encode, number, to_json
-from mezzo.report.records.fused_units import NamedNode
+from mezzo.report.records.groups import NamedNode
 from mezzo.tables.quantized_kernels import Storage
 
 NAMES = ("in.onnx", "out.onnx")

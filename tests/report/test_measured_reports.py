@@ -26,8 +26,9 @@ from samples import (
 from mezzo.formats.dtypes import DType
 from mezzo.numerics.measures import FormatRange, Measured, Prediction, Ruling
 from mezzo.report.layout.layout import Layout
+from mezzo.report.records.trust import find_beginning
 from mezzo.report.text.conversion import report_conversion
-from mezzo.report.text.measured.comparison import find_beginning, report_comparison
+from mezzo.report.text.measured.comparison import report_comparison
 from mezzo.report.text.measured.ranges import report_ranges
 from mezzo.report.text.measured.sensitivity import report_sensitivity
 from mezzo.report.text.measured.tuning import report_tuning

@@ -8,7 +8,8 @@ from rich.text import Text
 
 from mezzo.common.machine import Machine
 from mezzo.formats.dtypes import DType
-from mezzo.report.layout.layout import Layout, blank, heading, indented
+from mezzo.report.layout.layout import Layout
+from mezzo.report.layout.parts import blank, heading, indented, make_table
 from mezzo.report.records.documents import Document, document
 from mezzo.tables.target import Gain, Refusal, Target
 
@@ -49,7 +50,7 @@ def report_probe(
     layout: Layout, target: Target, runtime: str, machine: Machine, dtypes: Sequence[DType], findings: Findings
 ) -> list[RenderableType]:
     """The findings of a probe."""
-    table = layout.make_table("", "asked", "runs", "refused", "table differs", right=("asked", "runs", "refused"))
+    table = make_table(layout, "", "asked", "runs", "refused", "table differs", right=("asked", "runs", "refused"))
     for dtype in dtypes:
         count = findings.count(dtype)
         differs = sum(answer.dtype is dtype for answer in findings.disagreements)
@@ -102,7 +103,7 @@ def describe_probe(
 def _report_disagreements(layout: Layout, answers: Sequence[Answer]) -> list[RenderableType]:
     if not answers:
         return [heading("the table agrees with the runtime")]
-    table = layout.make_table("operator", "version", "in", "table", "runtime", fixed=("operator", "version", "in"))
+    table = make_table(layout, "operator", "version", "in", "table", "runtime", fixed=("operator", "version", "in"))
     for answer in answers:
         attributes = ", ".join(f"{name}={value}" for name, value in answer.attributes)
         table_says = "runs" if answer.row is None else f"refuses: {answer.row.because}"

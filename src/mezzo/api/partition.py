@@ -17,7 +17,8 @@ from mezzo.formats.dtypes import DType
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
 from mezzo.planner.options import chosen_target, requested_formats
-from mezzo.report.records.fused_units import Extracted, FusedUnit, NamedNode, Split
+from mezzo.report.records.fused_units import Extracted, FusedUnit, Split
+from mezzo.report.records.groups import NamedNode
 
 if TYPE_CHECKING:
     import onnx

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import typer
 
 from mezzo.common.errors import InputError, bound_line
+from mezzo.report.layout.layout import Layout
 from mezzo.report.layout.names import clean, clean_lines
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from mezzo.report.layout.layout import Layout
     from mezzo.report.records.headline import Headline
 
 # Lines in a pipe are not wrapped: the reader is another program, or a pager that wraps.
@@ -36,14 +36,12 @@ _BROKEN_PIPE = 141  # 128 + SIGPIPE, what a shell reports of `cat` in the same p
 
 
 def print_report(
-    parts: "Iterable[RenderableType]", layout: "Layout", *, is_paged: bool = False
+    parts: "Iterable[RenderableType]", layout: Layout, *, is_paged: bool = False
 ) -> None:
     """Print the parts of a report one below the other; in a terminal through a pager if that is
     asked for and the report is longer than the screen.
     """
     from rich.console import Console
-
-    from mezzo.report.layout.layout import Layout
 
     if layout is Layout.TERMINAL:
         console = Console(markup=False, highlight=False, emoji=False)
@@ -72,24 +70,29 @@ def print_report(
 def print_first_screen(
     headline: "Headline",
     rest: "Iterable[RenderableType]",
-    layout: "Layout",
+    layout: Layout,
     *,
     has_all: bool,
     more: str,
     always: "Iterable[RenderableType]" = (),
 ) -> None:
     """Print a headline, `always`, and the full report with `has_all`, else the hint `more`."""
-    from mezzo.report.layout.layout import blank
-    from mezzo.report.text.first_screen import report_headline
+    from mezzo.report.text.first_screen import rows_of, spell_rows
 
-    parts = report_headline(headline, "" if has_all else more)
-    print_report([*parts, *always, *([blank(), *rest] if has_all else [])], layout)
+    rows = rows_of(headline, "" if has_all else more)
+    below = [*always, *(["", *rest] if has_all else [])]
+    if layout is Layout.PLAIN:
+        _write(spell_rows(rows))
+        if below:
+            print_report(below, layout)
+        return
+    from mezzo.report.text.coloured_screen import colour_rows
+
+    print_report([*colour_rows(rows), *below], layout)
 
 
-def output_layout() -> "Layout":
+def output_layout() -> Layout:
     """The layout for stdout: terminal or pipe."""
-    from mezzo.report.layout.layout import Layout
-
     return Layout.TERMINAL if sys.stdout.isatty() else Layout.PLAIN
 
 

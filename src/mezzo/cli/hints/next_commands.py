@@ -1,6 +1,5 @@
 """Suggested commands after a command, ready to copy."""
 
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import fields
@@ -22,6 +21,7 @@ from mezzo.formats.format_words import WEIGHT_BITS, spell_formats
 from mezzo.report.layout.names import clean, join_or, quote
 from mezzo.report.records.groups import choose_example, group_high_nodes
 from mezzo.report.records.suggestions import free
+from mezzo.report.records.trust import where_error_begins
 from mezzo.report.text.chain import suggest_change
 from mezzo.report.text.picture import Remedy, shown_islands
 from mezzo.report.views.picture import Picture
@@ -175,12 +175,10 @@ def steps_to_the_beginning(context: CommandContext, comparison: "Comparison") ->
     It asks the compared model if its metadata has its decisions, else the reference.
     """
     from mezzo.conversion.results import decided_nodes
-    from mezzo.report.text.measured.comparison import bounds_errors, find_beginning
 
     if comparison.verdict.ruling.value != "different":
         return []
-    budget = comparison.verdict.budget if bounds_errors(comparison) else math.inf
-    beginning = find_beginning(comparison.layers, budget)
+    beginning = where_error_begins(comparison)
     if beginning is None:
         return []
     is_decided = decided_nodes(context.result, trust_external_paths=context.trusts_paths)

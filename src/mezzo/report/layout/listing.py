@@ -4,7 +4,7 @@ import re
 
 from rich.text import Text
 
-from mezzo.report.layout.layout import dtype_style
+from mezzo.report.layout.parts import dtype_style
 
 _DTYPE = re.compile(r"(?:(?<=: )|(?<=\{to=))(?:b?f\d+\w*)(?=\[|\}|,|\(| =|$)")
 _CAST = re.compile(r"^\s*\S[^=]* = Cast(?:Like)?\(")

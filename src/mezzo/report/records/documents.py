@@ -9,11 +9,11 @@ import enum
 import json
 import math
 import os
+import pkgutil
 from collections.abc import Mapping
-from importlib.resources import files
 from typing import Any
 
-from mezzo.report.records.fused_units import NamedNode
+from mezzo.report.records.groups import NamedNode
 from mezzo.tables.quantized_kernels import Storage
 
 Document = dict[str, object]
@@ -30,7 +30,8 @@ def document(what: str, content: Mapping[str, object]) -> Document:
 
 def read_schema(what: str) -> dict[str, Any]:
     """The JSON Schema (2020-12) of a kind of documents, which describes every field."""
-    text = files(__package__).joinpath(f"{what}.schema.json").read_text(encoding="utf-8")
+    text = pkgutil.get_data(__package__, f"{what}.schema.json")
+    assert text is not None, "the package's loader reads files"
     schema: dict[str, Any] = json.loads(text)
     return schema
 

@@ -3,16 +3,9 @@
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 from mezzo.formats.dtypes import DType
-
-
-class NamedNode(NamedTuple):
-    """A node's name and operator; without a name, that of its output."""
-
-    name: str
-    op: str
+from mezzo.report.records.groups import NamedNode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

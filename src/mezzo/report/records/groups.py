@@ -1,14 +1,22 @@
-"""Counts of a plan's nodes by precision, and groups of nodes that stayed high by rule."""
+"""Named nodes, counts of a plan's nodes by precision, and groups of nodes that a rule kept high."""
 
 import enum
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from mezzo.contracts.plans import DATA_RULES, AddCast, Plan, PlannedNode
 from mezzo.formats.dtypes import DType
 from mezzo.formats.format_words import WEIGHT_BITS, weight_word
 from mezzo.report.layout.numbers import spell_count
+
+
+class NamedNode(NamedTuple):
+    """A node's name and operator; without a name, that of its output."""
+
+    name: str
+    op: str
 
 
 class HighCause(enum.Enum):

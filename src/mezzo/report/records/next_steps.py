@@ -9,7 +9,7 @@ from mezzo.report.layout.numbers import round_up
 from mezzo.report.records.groups import choose_example, group_high_nodes, runs_low
 from mezzo.report.records.headline import Aim, Move, ResultStanding
 from mezzo.report.records.speeds import Speed
-from mezzo.report.text.measured.comparison import bounds_errors
+from mezzo.report.records.trust import bounds_errors
 
 if TYPE_CHECKING:
     from mezzo.numerics.measures import Comparison, Measured

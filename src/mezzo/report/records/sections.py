@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mezzo.common.packages import find_version
 from mezzo.formats.dtypes import DType
 from mezzo.report.records.documents import Document, encode, encode_fields, number
-from mezzo.report.text.measured.comparison import where_error_begins
+from mezzo.report.records.trust import where_error_begins
 
 if TYPE_CHECKING:
     from mezzo.common.machine import Machine

@@ -1,6 +1,7 @@
 """Sentences on a comparison: the verdict and the largest remaining risk."""
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mezzo.contracts.plans import Plan
@@ -9,10 +10,9 @@ from mezzo.report.layout.names import clean
 from mezzo.report.layout.numbers import spell_count, spell_error, spell_number, spell_share
 from mezzo.report.records.groups import is_operator
 from mezzo.report.records.headline import ResultStanding
-from mezzo.report.text.measured.comparison import bounds_errors, find_beginning
 
 if TYPE_CHECKING:
-    from mezzo.numerics.measures import Comparison, Measured, Verdict
+    from mezzo.numerics.measures import Comparison, Deviation, Measured, Verdict
 
 # Values within this factor of a format's limit on this data may exceed it on other data.
 _CLOSE = 8.0
@@ -75,8 +75,7 @@ def risk_of(comparison: "Comparison") -> str:
 
 def _where_wrong(comparison: "Comparison", *, is_random: bool) -> str:
     """The layer at which an excessive error begins, if the comparison has layers."""
-    budget = comparison.verdict.budget if bounds_errors(comparison) else math.inf
-    begins = find_beginning(comparison.layers, budget)
+    begins = where_error_begins(comparison)
     if begins is None:
         return _RANDOM if is_random else "this model gives other answers than the reference"
     where = f"the error begins at {clean(begins.name)}"
@@ -132,6 +131,28 @@ def _close_to_overflow(plan: Plan, measured: "Measured") -> str | None:
     return (
         f"{len(close)} {words} close to overflow: {spell_number(worst.largest)} at"
         f" {clean(worst.node)}"
+    )
+
+
+def bounds_errors(comparison: "Comparison") -> bool:
+    """Whether a verdict is on output errors, and not on the drop of a metric."""
+    # Compared as text, in which NaN equals NaN.
+    return any(
+        str(output.relative_l2) == str(comparison.verdict.error) for output in comparison.outputs
+    )
+
+
+def where_error_begins(comparison: "Comparison") -> "Deviation | None":
+    """The first layer in graph order that exceeds the comparison's budget."""
+    # A metric's budget does not bound errors: then only a faulty or infinite error counts.
+    budget = comparison.verdict.budget if bounds_errors(comparison) else math.inf
+    return find_beginning(comparison.layers, budget)
+
+
+def find_beginning(layers: "Sequence[Deviation]", budget: float) -> "Deviation | None":
+    """The first layer in graph order that has a fault or an error past the budget."""
+    return next(
+        (layer for layer in layers if layer.fault or not layer.relative_l2.estimate <= budget), None
     )
 
 

@@ -13,9 +13,10 @@ from mezzo.formats.dtypes import LOW_DTYPES, QUANTIZED, DType
 from mezzo.formats.format_words import FORMAT_DTYPES, WEIGHT_BITS, weight_word
 from mezzo.plugins.discovery import version_word
 from mezzo.plugins.entries import Origin
-from mezzo.report.layout.layout import Layout, blank, heading, indented
+from mezzo.report.layout.layout import Layout
 from mezzo.report.layout.names import clean, join_some
 from mezzo.report.layout.numbers import spell_count
+from mezzo.report.layout.parts import blank, heading, indented, make_table
 from mezzo.report.records.strategies import StrategyRow
 from mezzo.tables.facts import OpFacts
 from mezzo.tables.ops import op_facts
@@ -38,8 +39,8 @@ def report_policy_list(
     """
     counted = (Category.ALLOW, Category.INFER, Category.DENY)
     numbers = ("low", "as neighbours", "f32")
-    table = layout.make_table(
-        "policy", *numbers, "what it is for", right=numbers, fixed=("policy",)
+    table = make_table(
+        layout, "policy", *numbers, "what it is for", right=numbers, fixed=("policy",)
     )
     facts = op_facts("onnx")
     for policy in policies:
@@ -72,7 +73,7 @@ def report_policies(
     """Each preset with its rules in order."""
     lines: list[RenderableType] = []
     for policy in policies:
-        table = layout.make_table("rule", "gives", "about", "why", fixed=("rule", "gives"))
+        table = make_table(layout, "rule", "gives", "about", "why", fixed=("rule", "gives"))
         for rule in policy.rules:
             formats = f" ({', '.join(sorted(map(str, rule.formats)))})" if rule.formats else ""
             verdict = f"{rule.category.value}{formats}"
@@ -108,7 +109,7 @@ def report_strategies(
     layout: Layout, strategies: Mapping[str, str], origins: Origins
 ) -> list[RenderableType]:
     """Each strategy's name and summary."""
-    table = layout.make_table("strategy", "how it decides", "from", fixed=("strategy",))
+    table = make_table(layout, "strategy", "how it decides", "from", fixed=("strategy",))
     for name, summary in strategies.items():
         table.add_row(Text(name, style="cyan"), summary, clean(str(origins[name])))
     return [table]
@@ -127,7 +128,7 @@ def report_strategy_rows(
         "cost",
         "to least",
     )
-    table = layout.make_table("strategy", *numbers, right=numbers, fixed=("strategy",))
+    table = make_table(layout, "strategy", *numbers, right=numbers, fixed=("strategy",))
     for row in rows:
         relation = "" if row.to_least is None else f"{row.to_least:.2f}"
         table.add_row(
@@ -161,7 +162,7 @@ def report_target_matrix(
         for word, dtype in FORMAT_DTYPES.items()
         if any(_runs(target, dtype) for target in targets)
     }
-    table = layout.make_table("target", *formats, fixed=("target",))
+    table = make_table(layout, "target", *formats, fixed=("target",))
     for target in targets:
         cells = [_spell_speed(target, dtype) for dtype in formats.values()]
         table.add_row(Text(clean(target.name), style="cyan"), *cells)
@@ -269,7 +270,7 @@ def report_targets(
 
 
 def _tabulate_gains(layout: Layout, gains: Iterable[Gain]) -> RenderableType:
-    table = layout.make_table("speed", "gains", "why", "needs", "source", fixed=("speed", "gains"))
+    table = make_table(layout, "speed", "gains", "why", "needs", "source", fixed=("speed", "gains"))
     for gain in gains:
         name = Text(format_name(gain.dtype), style="cyan")
         faster = "yes" if gain.is_faster else "no"
@@ -279,7 +280,7 @@ def _tabulate_gains(layout: Layout, gains: Iterable[Gain]) -> RenderableType:
 
 
 def _tabulate_refusals(layout: Layout, refusals: Iterable[Refusal]) -> RenderableType:
-    table = layout.make_table("refuses", "in", "where", "because", "source", fixed=("refuses",))
+    table = make_table(layout, "refuses", "in", "where", "because", "source", fixed=("refuses",))
     for row in refusals:
         dtypes = ", ".join(sorted(map(str, row.dtypes))) or "every low dtype"
         where = _spell_where(row.versions, row.attributes, row.needs)
@@ -289,8 +290,14 @@ def _tabulate_refusals(layout: Layout, refusals: Iterable[Refusal]) -> Renderabl
 
 
 def _tabulate_quantized(layout: Layout, target: Target) -> RenderableType:
-    table = layout.make_table(
-        "INT8 kernel", "input types", "output type", "fuses", "source", fixed=("output type",)
+    table = make_table(
+        layout,
+        "INT8 kernel",
+        "input types",
+        "output type",
+        "fuses",
+        "source",
+        fixed=("output type",),
     )
     for ops, *cells in quantized_rows(target):
         table.add_row(Text(ops, style="cyan"), *cells)
@@ -401,8 +408,8 @@ def _join_needs(needs: Sequence[str]) -> str:
 
 def report_operator_counts(layout: Layout, rows: Sequence[Row]) -> list[RenderableType]:
     """How many operators each dialect has, by cost."""
-    table = layout.make_table(
-        "dialect", "operators", "by cost", right=("operators",), fixed=("dialect",)
+    table = make_table(
+        layout, "dialect", "operators", "by cost", right=("operators",), fixed=("dialect",)
     )
     for dialect in dict.fromkeys(dialect for dialect, _ in rows):
         counts = Counter(row.cost.value for row_dialect, row in rows if row_dialect == dialect)
@@ -418,7 +425,9 @@ def report_operators(
     """Operator facts by dialect; for a few operators also each policy's verdicts and sources."""
     lines: list[RenderableType] = []
     for dialect in dict.fromkeys(dialect for dialect, _ in rows):
-        table = layout.make_table("operator", "cost", "risks", "traits", fixed=("operator", "cost"))
+        table = make_table(
+            layout, "operator", "cost", "risks", "traits", fixed=("operator", "cost")
+        )
         members = [row for row_dialect, row in rows if row_dialect == dialect]
         for row in members:
             risks = ", ".join(sorted(risk.value for risk in row.risks))
@@ -436,7 +445,7 @@ def report_operators(
 def _report_verdicts(
     layout: Layout, dialect: str, row: OpFacts, policies: Sequence[Policy]
 ) -> list[RenderableType]:
-    table = layout.make_table("policy", "to", "gives", "why", fixed=("policy", "to", "gives"))
+    table = make_table(layout, "policy", "to", "gives", "why", fixed=("policy", "to", "gives"))
     for policy in policies:
         for word, dtype in LOW_DTYPES.items():
             verdict = policy.judge((dialect, row.op), row, dtype)

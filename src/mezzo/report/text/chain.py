@@ -8,8 +8,8 @@ from rich.text import Text
 from mezzo.common.message_style import option, verb
 from mezzo.contracts.plans import PlannedNode, PlannedWeight
 from mezzo.formats.dtypes import LOW_DTYPES, DType
-from mezzo.report.layout.layout import blank, dtype_style, indented, section
 from mezzo.report.layout.names import clean, join_or, join_some
+from mezzo.report.layout.parts import blank, dtype_style, indented, section
 from mezzo.report.records.fused_units import FusedUnit
 from mezzo.report.records.suggestions import Asked
 from mezzo.tables.policy import Category

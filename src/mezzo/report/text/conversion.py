@@ -12,17 +12,18 @@ from mezzo.common.sizes import format_size
 from mezzo.contracts.options.request import usual_settings
 from mezzo.contracts.plans import DATA_RULES, Plan, Quantize
 from mezzo.plugins.discovery import version_word
-from mezzo.report.layout.layout import (
+from mezzo.report.layout.layout import Layout
+from mezzo.report.layout.names import clean, join_or, join_some, spell_precision
+from mezzo.report.layout.numbers import spell_count, spell_data
+from mezzo.report.layout.parts import (
     Command,
-    Layout,
     blank,
     heading,
     indented,
+    make_table,
     report_unknown,
     section,
 )
-from mezzo.report.layout.names import clean, join_or, join_some, spell_precision
-from mezzo.report.layout.numbers import spell_count, spell_data
 from mezzo.report.records.groups import (
     HighNodeGroup,
     count_before,
@@ -67,7 +68,7 @@ def report_conversion(
 
 def report_counts(layout: Layout, plan: Plan, summary: Summary) -> RenderableType:
     """Numbers of a model before and after."""
-    table = layout.make_table("", "before", "after", right=("before", "after"))
+    table = make_table(layout, "", "before", "after", right=("before", "after"))
     before = count_before(plan)
     for dtype, count in count_precisions(plan).items():
         table.add_row(f"nodes in {dtype}", str(before[dtype]), str(count))
@@ -126,7 +127,7 @@ def _report_measured(layout: Layout, plan: Plan, measured: "Measured") -> list[R
 
 def report_plan(layout: Layout, source: str, plan: Plan) -> list[RenderableType]:
     """A plan's decisions, without next steps."""
-    table = layout.make_table("", "planned", right=("planned",))
+    table = make_table(layout, "", "planned", right=("planned",))
     for dtype, count in count_precisions(plan).items():
         table.add_row(f"nodes in {dtype}", str(count))
     for word, count in count_weights(plan).items():
@@ -148,7 +149,7 @@ def report_plan(layout: Layout, source: str, plan: Plan) -> list[RenderableType]
 
 def report_nodes(layout: Layout, plan: Plan) -> list[RenderableType]:
     """All nodes of a plan: name, operator, precision and rule."""
-    table = layout.make_table("node", "operator", "in", "rule", fixed=("in",))
+    table = make_table(layout, "node", "operator", "in", "rule", fixed=("in",))
     for node in plan.nodes:
         op = node.op if is_operator(node) else node.kind
         table.add_row(
@@ -206,7 +207,7 @@ def report_high_nodes(layout: Layout, plan: Plan) -> list[RenderableType]:
         return [blank(), Text(text)]
     count = sum(len(group.nodes) for group in groups)
     verb = "stays" if count == 1 else "stay"
-    table = layout.make_table("rule", "nodes", "why, and which", right=("nodes",), fixed=("rule",))
+    table = make_table(layout, "rule", "nodes", "why, and which", right=("nodes",), fixed=("rule",))
     for group in groups:
         table.add_row(
             Text(clean(group.rule), style="cyan"), str(len(group.nodes)), _explain_group(group)

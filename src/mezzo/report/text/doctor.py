@@ -7,9 +7,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from mezzo.common.sizes import format_size
-from mezzo.report.layout.layout import Layout, blank, heading, indented, section
+from mezzo.report.layout.layout import Layout
 from mezzo.report.layout.names import clean
 from mezzo.report.layout.numbers import spell_count
+from mezzo.report.layout.parts import blank, heading, indented, make_table, section
 from mezzo.report.records.documents import Document, document
 
 if TYPE_CHECKING:
@@ -104,8 +105,8 @@ def _spell_machine(diagnosis: "Diagnosis") -> list[str]:
 
 
 def _tabulate_packages(layout: Layout, packages: "Sequence[FoundPackage]") -> RenderableType:
-    table = layout.make_table(
-        "package", "version", "state", "", fixed=("package", "version", "state")
+    table = make_table(
+        layout, "package", "version", "state", "", fixed=("package", "version", "state")
     )
     for package in packages:
         state = package.state.value
@@ -124,7 +125,7 @@ def _tabulate_packages(layout: Layout, packages: "Sequence[FoundPackage]") -> Re
 
 
 def _tabulate_checks(layout: Layout, checks: "Sequence[Check]") -> RenderableType:
-    table = layout.make_table("", "what", "for, or how to come by it", fixed=("",))
+    table = make_table(layout, "", "what", "for, or how to come by it", fixed=("",))
     for check in checks:
         mark = Text("yes", style="green") if check.can else Text("no", style="yellow")
         text = check.purpose if check.can else ": ".join(filter(None, (check.reason, check.remedy)))
@@ -134,7 +135,7 @@ def _tabulate_checks(layout: Layout, checks: "Sequence[Check]") -> RenderableTyp
 
 def _tabulate_formats(layout: Layout, formats: "Sequence[FormatHere]") -> RenderableType:
     fixed = ("target", "format", "speed")
-    table = layout.make_table("target", "format", "speed", "why, or what to do", fixed=fixed)
+    table = make_table(layout, "target", "format", "speed", "why, or what to do", fixed=fixed)
     for row in formats:
         name, outcome = Text(clean(row.target), style="cyan"), Text(row.outcome)
         outcome.stylize("green" if row.outcome == "gains" else "")

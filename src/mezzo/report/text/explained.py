@@ -9,9 +9,9 @@ from rich.text import Text
 
 from mezzo.contracts.plans import PlannedNode
 from mezzo.ir.nodes import SourceLine
-from mezzo.report.layout.layout import heading, indented, section
 from mezzo.report.layout.names import clean, shorten, spell_precision
 from mezzo.report.layout.numbers import spell_count
+from mezzo.report.layout.parts import heading, indented, section
 from mezzo.report.notebook.fragments import Card, draw_card
 from mezzo.report.text.training.layer_errors import spell_line
 

@@ -3,15 +3,13 @@
 import textwrap
 from dataclasses import dataclass
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.text import Text
-
-from mezzo.report.layout.layout import heading
 from mezzo.report.records.headline import Headline, ResultStanding
 
 _WIDTH = 80  # in a pipe
 _WIDEST = 100  # longer lines are hard to read
 _MARGIN = 8
+_TITLE = "bold"
+_COMMAND = "cyan"
 _STYLES = {
     ResultStanding.UNJUDGED: "bold yellow",
     ResultStanding.RIGHT: "bold green",
@@ -22,42 +20,43 @@ _STYLES = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
-    """A label and a sentence, which wraps between words inside its column."""
+class ScreenRow:
+    """A row of the first screen: a sentence behind a label, None for the title. A sentence wraps
+    between words inside its column; a command is never broken.
+    """
 
-    label: str
+    label: str | None
     sentence: str
     style: str = ""
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        width = options.max_width if console.is_terminal else _WIDTH
+    def lines(self, width: int = _WIDTH) -> list[tuple[str, str]]:
+        """The lines at a width: the label with its column's spaces, and a part of the sentence."""
+        if self.label is None:
+            return [("", self.sentence)]
         room = max(20, min(width, _WIDEST) - _MARGIN)
-        lines = textwrap.wrap(
-            self.sentence, room, break_long_words=False, break_on_hyphens=False
-        ) or [""]
-        for number, line in enumerate(lines):
-            label = f"{self.label if number == 0 else '':{_MARGIN}}"
-            yield Text.assemble((label, "dim"), (line, self.style), no_wrap=True, overflow="ignore")
-
-
-@dataclass(frozen=True, slots=True)
-class _Next:
-    """A command to copy after its label; never broken if it is printed with `crop=False`."""
-
-    command: str
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        parts = (f"{'next':{_MARGIN}}", "dim"), (self.command, "cyan")
-        yield Text.assemble(*parts, no_wrap=True, overflow="ignore")
-
-
-def report_headline(headline: Headline, more: str = "") -> list[RenderableType]:
-    """A headline for the terminal. `more`: how to see the full report."""
-    parts: list[RenderableType] = [heading(headline.title)]
-    for label, sentence in headline.rows():
-        parts.append(
-            _Row(label, sentence, _STYLES[headline.standing] if label == "verdict" else "")
+        texts = (
+            [self.sentence]
+            if self.style == _COMMAND
+            else textwrap.wrap(self.sentence, room, break_long_words=False, break_on_hyphens=False)
         )
+        labels = (self.label, *("" for _ in texts[1:]))
+        return [
+            (f"{label:{_MARGIN}}", text) for label, text in zip(labels, texts or [""], strict=True)
+        ]
+
+
+def rows_of(headline: Headline, more: str = "") -> list[ScreenRow]:
+    """The rows of a headline. `more`: how to see the full report."""
+    rows = [ScreenRow(None, headline.title, _TITLE)]
+    for label, sentence in headline.rows():
+        style = _STYLES[headline.standing] if label == "verdict" else ""
+        rows.append(ScreenRow(label, sentence, style))
     if headline.step is not None:
-        parts += [_Next(headline.step.command), _Row("", headline.step.why, "dim")]
-    return [*parts, *([_Row("", more, "dim")] if more else [])]
+        rows.append(ScreenRow("next", headline.step.command, _COMMAND))
+        rows.append(ScreenRow("", headline.step.why, "dim"))
+    return [*rows, *([ScreenRow("", more, "dim")] if more else [])]
+
+
+def spell_rows(rows: list[ScreenRow]) -> str:
+    """The rows as plain text, for a pipe."""
+    return "\n".join((label + text).rstrip() for row in rows for label, text in row.lines())

@@ -9,9 +9,10 @@ from rich.console import RenderableType
 from mezzo.common.sizes import format_size
 from mezzo.contracts.plans import Plan
 from mezzo.formats.dtypes import DType
-from mezzo.report.layout.layout import Layout, blank, heading, indented, section
+from mezzo.report.layout.layout import Layout
 from mezzo.report.layout.names import clean, join_some
 from mezzo.report.layout.numbers import spell_count
+from mezzo.report.layout.parts import blank, heading, indented, make_table, section
 from mezzo.report.records.account import schema as account_schema
 from mezzo.report.records.documents import Document, document, number, read_schema
 from mezzo.report.records.groups import count_precisions
@@ -180,7 +181,7 @@ def report_counts(layout: Layout, folder: Folder) -> list[RenderableType]:
     counts = count_states(folder)
     if counts["converted"] == sum(counts.values()):
         return []
-    table = layout.make_table("models", "count", "", right=("count",))
+    table = make_table(layout, "models", "count", "", right=("count",))
     for state, count in counts.items():
         table.add_row(state, str(count), _STATES[state])
     shown = folder.failed[:_FAILURES_SHOWN]
@@ -205,7 +206,7 @@ def report_folder(layout: Layout, source: str, result: str, folder: Folder) -> l
     plan = all_files[0].converted.plan
     levels = (*plan.lows, plan.high)
     columns = (*map(str, levels), "casts", "size")
-    table = layout.make_table("result", *columns, right=columns)
+    table = make_table(layout, "result", *columns, right=columns)
     for file in all_files:
         summary, counts = file.converted.summary, count_precisions(file.converted.plan)
         sizes = (

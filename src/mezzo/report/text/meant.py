@@ -6,8 +6,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from mezzo.contracts.plans import PlannedNode
-from mezzo.report.layout.layout import Layout, blank, dtype_style, heading
+from mezzo.report.layout.layout import Layout
 from mezzo.report.layout.names import clean, join_some
+from mezzo.report.layout.parts import blank, dtype_style, heading, make_table
 
 _NAMES_SHOWN = 3
 # Kinds of names (api.explain.Known) that the report words differently.
@@ -23,8 +24,14 @@ def report_meant(
     groups: dict[tuple[str, str], list[PlannedNode]] = {}
     for node in nodes:
         groups.setdefault((str(node.precision.compute), node.rule), []).append(node)
-    table = layout.make_table(
-        "in", "rule", "nodes", "why, and which", right=("nodes",), fixed=("in", "rule", "nodes")
+    table = make_table(
+        layout,
+        "in",
+        "rule",
+        "nodes",
+        "why, and which",
+        right=("nodes",),
+        fixed=("in", "rule", "nodes"),
     )
     for (dtype, rule), members in sorted(
         groups.items(), key=lambda group: (-len(group[1]), group[0])

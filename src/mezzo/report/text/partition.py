@@ -8,10 +8,12 @@ from rich.text import Text
 
 from mezzo.common.sizes import format_size
 from mezzo.plugins.discovery import targets
-from mezzo.report.layout.layout import Layout, blank, heading, indented, section
+from mezzo.report.layout.layout import Layout
 from mezzo.report.layout.names import clean, join_some
 from mezzo.report.layout.numbers import spell_count
-from mezzo.report.records.fused_units import Extracted, FusedUnit, NamedNode, Split
+from mezzo.report.layout.parts import blank, heading, indented, make_table, section
+from mezzo.report.records.fused_units import Extracted, FusedUnit, Split
+from mezzo.report.records.groups import NamedNode
 
 _LARGEST = 5
 _OPS_SHOWN = 6
@@ -60,8 +62,14 @@ def _known_targets() -> list[str]:
 
 def report_nodes(layout: Layout, split: Split) -> list[RenderableType]:
     """Every operator with its unit."""
-    table = layout.make_table(
-        "unit", "pattern", "operator", "node", right=("unit",), fixed=("pattern", "operator")
+    table = make_table(
+        layout,
+        "unit",
+        "pattern",
+        "operator",
+        "node",
+        right=("unit",),
+        fixed=("pattern", "operator"),
     )
     for unit in split.units:
         for node in unit.nodes:
@@ -86,7 +94,7 @@ def report_extracted(part: Extracted, what: str) -> list[RenderableType]:
 
 def _patterns(layout: Layout, units: Sequence[FusedUnit]) -> RenderableType:
     titles = ("pattern", "units", "operators", "as", "who says so")
-    table = layout.make_table(*titles, right=titles[1:3], fixed=titles[:1])
+    table = make_table(layout, *titles, right=titles[1:3], fixed=titles[:1])
     by_pattern: dict[str, list[FusedUnit]] = {}
     for unit in units:
         by_pattern.setdefault(unit.pattern, []).append(unit)
@@ -100,8 +108,8 @@ def _patterns(layout: Layout, units: Sequence[FusedUnit]) -> RenderableType:
 
 
 def _units(layout: Layout, units: Sequence[FusedUnit]) -> RenderableType:
-    table = layout.make_table(
-        "unit", "pattern", "operators", "from", "to", right=("unit", "operators")
+    table = make_table(
+        layout, "unit", "pattern", "operators", "from", "to", right=("unit", "operators")
     )
     for unit in units:
         ends = [layout.spell_name(node.name) for node in (unit.nodes[0], unit.nodes[-1])]

@@ -12,9 +12,10 @@ from mezzo.common.sizes import format_size
 from mezzo.contracts.plans import Plan
 from mezzo.formats.dtypes import DType
 from mezzo.ir.nodes import NOMINAL_DIM
-from mezzo.report.layout.layout import Command, Layout, dtype_style, indented, section
+from mezzo.report.layout.layout import Layout
 from mezzo.report.layout.names import clean
 from mezzo.report.layout.numbers import spell_count
+from mezzo.report.layout.parts import Command, dtype_style, indented, make_table, section
 from mezzo.report.views.picture import Island, Picture, Share
 
 _ISLANDS_SHOWN = 3
@@ -73,7 +74,8 @@ def report_picture(layout: Layout, picture: Picture) -> list[RenderableType]:
         return []
     is_plain = layout is Layout.PLAIN
     names = [str(share.dtype) for share in shares]
-    table = layout.make_table(
+    table = make_table(
+        layout,
         "",
         _Legend(tuple(share.dtype for share in shares), is_plain, picture.levels),
         *names,

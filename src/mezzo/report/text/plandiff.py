@@ -7,9 +7,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from mezzo.contracts.plans import Plan, PlannedNode
-from mezzo.report.layout.layout import Layout, blank, dtype_style, heading, indented, section
+from mezzo.report.layout.layout import Layout
 from mezzo.report.layout.names import clean, join_some, spell_precision
 from mezzo.report.layout.numbers import spell_count
+from mezzo.report.layout.parts import blank, dtype_style, heading, indented, make_table, section
 from mezzo.report.records.account_pair import AccountPair
 from mezzo.report.records.documents import Document, document, encode_fields
 from mezzo.report.records.groups import count_precisions
@@ -71,7 +72,7 @@ def report_pair(layout: Layout, pair: AccountPair) -> list[RenderableType]:
         if pair.differing
         else Text.assemble(("the same", "bold green"), ": every operator's precision")
     )
-    table = layout.make_table("", "first", "second", right=("first", "second"))
+    table = make_table(layout, "", "first", "second", right=("first", "second"))
     for row in pair.rows:
         table.add_row(*row)
     title = heading(f"{clean(pair.names[0])} <-> {clean(pair.names[1])}")
@@ -106,7 +107,7 @@ def _verdict(difference: PlanDifference) -> Text:
 
 
 def _counts(layout: Layout, plans: tuple[Plan, Plan], difference: PlanDifference) -> RenderableType:
-    table = layout.make_table("", "first", "second", right=("first", "second"))
+    table = make_table(layout, "", "first", "second", right=("first", "second"))
     counts = [count_precisions(plan) for plan in plans]
     for dtype in dict.fromkeys(dtype for by_dtype in counts for dtype in by_dtype):
         table.add_row(f"nodes in {dtype}", *(str(by_dtype.get(dtype, 0)) for by_dtype in counts))
@@ -116,7 +117,7 @@ def _counts(layout: Layout, plans: tuple[Plan, Plan], difference: PlanDifference
 
 
 def _settings_table(layout: Layout, settings: Sequence[SettingDifference]) -> RenderableType:
-    table = layout.make_table("", "first", "second")
+    table = make_table(layout, "", "first", "second")
     for setting in settings:
         values = (
             _NONE if value is None else clean(value) for value in (setting.first, setting.second)
@@ -142,7 +143,7 @@ def _report_precisions(
     changed = [node for node in nodes if node.change is Change.PRECISION]
     if not changed:
         return []
-    table = layout.make_table("node", "operator", "first", "second", fixed=("operator",))
+    table = make_table(layout, "node", "operator", "first", "second", fixed=("operator",))
     for node in changed[:limit]:
         assert node.first is not None and node.second is not None, "both plans have it"
         op = node.first.op if node.first.kind == "op" else node.first.kind
@@ -172,8 +173,8 @@ def _report_reasons(
     for node in changed:
         assert node.first is not None and node.second is not None, "both plans have it"
         by_rules.setdefault((node.first.rule, node.second.rule), []).append(node.name)
-    table = layout.make_table(
-        "first", "second", "nodes", "which", right=("nodes",), fixed=("first", "second")
+    table = make_table(
+        layout, "first", "second", "nodes", "which", right=("nodes",), fixed=("first", "second")
     )
     order = sorted(by_rules.items(), key=lambda item: (-len(item[1]), item[0]))
     for (first, second), names in order[:limit]:

@@ -9,9 +9,10 @@ from mezzo.common.sizes import format_size
 from mezzo.contracts.plans import Plan, PlannedWeight
 from mezzo.formats.block_storage import ROUNDS_ACTIVATIONS, BlockStorage
 from mezzo.formats.format_words import weight_word
-from mezzo.report.layout.layout import Layout, indented, section
+from mezzo.report.layout.layout import Layout
 from mezzo.report.layout.names import clean, join_some
 from mezzo.report.layout.numbers import spell_error
+from mezzo.report.layout.parts import indented, make_table, section
 
 _NAMES_SHOWN = 3
 _FLOATS = "floats"
@@ -67,8 +68,13 @@ def report_storage(
     if not groups:
         return []
     numbers = ("weights", "before", "after", *(("largest error",) if errors else ()))
-    table = layout.make_table(
-        "stored as", *numbers, "why, and which", right=numbers, fixed=("stored as", *numbers)
+    table = make_table(
+        layout,
+        "stored as",
+        *numbers,
+        "why, and which",
+        right=numbers,
+        fixed=("stored as", *numbers),
     )
     for (word, _), members in sorted(groups.items(), key=lambda group: -_bytes(group[1])):
         sizes = (_bytes(members), sum(weight.stored_bytes for weight in members))

@@ -9,7 +9,7 @@ from rich.text import Text
 from mezzo.common.machine import Machine
 from mezzo.common.sizes import format_size
 from mezzo.numerics.measures import Ruling
-from mezzo.report.layout.layout import Layout, blank, heading, indented
+from mezzo.report.layout.layout import Layout
 from mezzo.report.layout.names import clean, join_some
 from mezzo.report.layout.numbers import (
     spell_count,
@@ -18,6 +18,7 @@ from mezzo.report.layout.numbers import (
     spell_number,
     spell_share,
 )
+from mezzo.report.layout.parts import blank, heading, indented, make_table
 from mezzo.report.records.documents import Document, document, encode, number, read_schema
 from mezzo.report.records.sections import describe_versions
 
@@ -125,7 +126,7 @@ def _report_table(layout: Layout, calibrations: "Calibrations") -> RenderableTyp
     headers = [title for name, _ in calibrations.scores for title in (clean(name), "drop")]
     headers += ["as FP32"] if has_agreement else []
     right = [*headers, "error", "size", "in int8", "chosen in"]
-    table = layout.make_table("calibrator", *right, right=right, fixed=("calibrator",))
+    table = make_table(layout, "calibrator", *right, right=right, fixed=("calibrator",))
     are_shares = all(score.is_share for row in calibrations.rows for score in row.scores)
     scores = [
         cell for _, value in calibrations.scores for cell in (_spell_score(value, are_shares), "-")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.text import Text
 
-from mezzo.report.layout.layout import Layout, blank, heading, indented, report_unknown, section
+from mezzo.report.layout.layout import Layout
 from mezzo.report.layout.names import clean, join_some
 from mezzo.report.layout.numbers import (
     spell_agreement,
@@ -18,6 +18,8 @@ from mezzo.report.layout.numbers import (
     spell_interval,
     spell_share,
 )
+from mezzo.report.layout.parts import blank, heading, indented, make_table, report_unknown, section
+from mezzo.report.records.trust import where_error_begins
 
 if TYPE_CHECKING:
     from mezzo.numerics.measures import Comparison, Deviation, MetricResult
@@ -99,8 +101,8 @@ def report_outputs(layout: Layout, comparison: "Comparison") -> list[RenderableT
     has_classes = any(output.top1 is not None for output in outputs)
     percent = f"{100 * outputs[0].relative_l2.confidence:g} % interval"
     numbers = ("relative L2", percent, *_titles())
-    table = layout.make_table(
-        "output", *numbers, *(("top-1",) if has_classes else ()), right=(*numbers, "top-1")
+    table = make_table(
+        layout, "output", *numbers, *(("top-1",) if has_classes else ()), right=(*numbers, "top-1")
     )
     for output in outputs:
         classes = "" if output.top1 is None else spell_share(output.top1.estimate)
@@ -171,7 +173,7 @@ def _report_layers(layout: Layout, comparison: "Comparison") -> list[RenderableT
     begins = where_error_begins(comparison)
     worst = sorted(layers, key=_badness, reverse=True)[:_WORST]
     numbers = ("relative L2", *_titles())
-    table = layout.make_table("layer", *numbers, right=numbers)
+    table = make_table(layout, "layer", *numbers, right=numbers)
     for layer in worst:
         table.add_row(_spell_name(layout, layer), *_spell_figures(layer))
     title = (
@@ -188,28 +190,6 @@ def _report_layers(layout: Layout, comparison: "Comparison") -> list[RenderableT
             sentence += f"; the {spell_count(before, 'layer')} before it keep the budget"
         parts += [blank(), Text(sentence)]
     return parts
-
-
-def bounds_errors(comparison: "Comparison") -> bool:
-    """Whether a verdict is on output errors, and not on the drop of a metric."""
-    # Compared as text, in which NaN equals NaN.
-    return any(
-        str(output.relative_l2) == str(comparison.verdict.error) for output in comparison.outputs
-    )
-
-
-def where_error_begins(comparison: "Comparison") -> "Deviation | None":
-    """The first layer in graph order that exceeds the comparison's budget."""
-    # A metric's budget does not bound errors: then only a faulty or infinite error counts.
-    budget = comparison.verdict.budget if bounds_errors(comparison) else math.inf
-    return find_beginning(comparison.layers, budget)
-
-
-def find_beginning(layers: "Sequence[Deviation]", budget: float) -> "Deviation | None":
-    """The first layer in graph order that has a fault or an error past the budget."""
-    return next(
-        (layer for layer in layers if layer.fault or not layer.relative_l2.estimate <= budget), None
-    )
 
 
 def _badness(layer: "Deviation") -> tuple[bool, float]:

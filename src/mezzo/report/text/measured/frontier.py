@@ -10,9 +10,10 @@ from rich.text import Text
 
 from mezzo.common.sizes import format_size
 from mezzo.numerics.measures import BYTES_MOVED, BYTES_STORED
-from mezzo.report.layout.layout import Layout, indented
+from mezzo.report.layout.layout import Layout
 from mezzo.report.layout.names import clean
 from mezzo.report.layout.numbers import spell_error, spell_share
+from mezzo.report.layout.parts import indented, make_table
 
 if TYPE_CHECKING:
     from mezzo.numerics.measures import CostTable, FrontierPoint, Prediction
@@ -68,7 +69,7 @@ def report_frontier(
     unit = "cost" if costs is None else clean(costs.unit)
     relative = "cost" if high is None else "cost to FP32"
     right = (relative, unit, "low nodes", "predicted", "measured")
-    table = layout.make_table("", *right, right=right)
+    table = make_table(layout, "", *right, right=right)
     for point in _thin(finite):
         relation = f"{point.cost:.4g}" if high is None else f"{point.cost / high:.3f}"
         table.add_row(
@@ -93,7 +94,7 @@ def _report_storages(
 ) -> list[RenderableType]:
     """The table of plans that store weights in blocks, the smallest first."""
     right = ("weights", "in blocks", "predicted", "measured")
-    table = layout.make_table("", *right, right=right)
+    table = make_table(layout, "", *right, right=right)
     for point in points:
         table.add_row(
             Text("chosen" if point.is_chosen else "", style="bold green"),

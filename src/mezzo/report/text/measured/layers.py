@@ -7,9 +7,10 @@ from rich.text import Text
 
 from mezzo.contracts.timings import LayerTime
 from mezzo.formats.dtypes import DType
-from mezzo.report.layout.layout import Layout, dtype_style, indented, section
+from mezzo.report.layout.layout import Layout
 from mezzo.report.layout.names import clean
 from mezzo.report.layout.numbers import spell_count, spell_share
+from mezzo.report.layout.parts import dtype_style, indented, make_table, section
 from mezzo.report.records.documents import Document, encode, number
 from mezzo.report.records.sections import sort_dtypes
 
@@ -26,7 +27,7 @@ def report_layers(
     )
     has_unknown = any(layer.dtype is None for _, layers in files for layer in layers)
     words = [*map(str, dtypes), *([_UNKNOWN] if has_unknown else []), "conversions", "kernels"]
-    table = layout.make_table("file", *words, right=words)
+    table = make_table(layout, "file", *words, right=words)
     for name, layers in files:
         shares = shares_of(layers)
         row = [
@@ -89,8 +90,8 @@ def _report_kinds(layout: Layout, layers: Layers, top: int) -> RenderableType:
     for layer in layers:
         kinds.setdefault((layer.op, layer.dtype), []).append(layer)
     times = {kind: sum(layer.time_ns for layer in members) for kind, members in kinds.items()}
-    table = layout.make_table(
-        "kind", "type", "kernels", "ms", "share", right=("kernels", "ms", "share")
+    table = make_table(
+        layout, "kind", "type", "kernels", "ms", "share", right=("kernels", "ms", "share")
     )
     for kind in sorted(kinds, key=lambda kind: -times[kind])[:top]:
         op, dtype = kind
@@ -107,7 +108,7 @@ def _report_kinds(layout: Layout, layers: Layers, top: int) -> RenderableType:
 
 def _report_longest(layout: Layout, layers: Layers, top: int) -> RenderableType:
     total_ns = sum(layer.time_ns for layer in layers)
-    table = layout.make_table("kernel", "kind", "type", "ms", "share", right=("ms", "share"))
+    table = make_table(layout, "kernel", "kind", "type", "ms", "share", right=("ms", "share"))
     for layer in sorted(layers, key=lambda layer: -layer.time_ns)[:top]:
         share = _spell(layer.time_ns / total_ns if total_ns else 0.0)
         table.add_row(

@@ -8,15 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from mezzo.formats.dtypes import FORMATS, DType
-from mezzo.report.layout.layout import (
-    Layout,
-    blank,
-    heading,
-    indented,
-    report_lines,
-    report_unknown,
-    section,
-)
+from mezzo.report.layout.layout import Layout
 from mezzo.report.layout.names import clean
 from mezzo.report.layout.numbers import (
     spell_count,
@@ -24,6 +16,15 @@ from mezzo.report.layout.numbers import (
     spell_error,
     spell_number,
     spell_share,
+)
+from mezzo.report.layout.parts import (
+    blank,
+    heading,
+    indented,
+    make_table,
+    report_lines,
+    report_unknown,
+    section,
 )
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def _table_of_large(
     layout: Layout, values: "Sequence[ValueRange]", format: DType
 ) -> RenderableType:
     numbers = ("minimum", "maximum", "beyond")
-    table = layout.make_table("value", "made by", *numbers, "largest in", right=numbers)
+    table = make_table(layout, "value", "made by", *numbers, "largest in", right=numbers)
     for value in values:
         table.add_row(
             Text(layout.spell_name(value.value, _LONGEST_NAME), style="cyan"),
@@ -119,7 +120,7 @@ def _table_of_small(
     layout: Layout, values: "Sequence[ValueRange]", format: DType
 ) -> RenderableType:
     numbers = ("mean", "to zero", "below normal", "rounding")
-    table = layout.make_table("value", "made by", *numbers, right=numbers)
+    table = make_table(layout, "value", "made by", *numbers, right=numbers)
     for value in values:
         share = _share(value, format)
         table.add_row(

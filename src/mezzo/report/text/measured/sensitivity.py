@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.text import Text
 
-from mezzo.report.layout.layout import Layout, blank, heading, indented, report_unknown
+from mezzo.report.layout.layout import Layout
 from mezzo.report.layout.names import clean, join_some
 from mezzo.report.layout.numbers import spell_count, spell_data, spell_error, spell_share
+from mezzo.report.layout.parts import blank, heading, indented, make_table, report_unknown
 
 if TYPE_CHECKING:
     from mezzo.numerics.measures import Sensitivity, UnitError
@@ -44,7 +45,7 @@ def report_sensitivity(
     is_shared = any(not unit.is_measured for unit in top_units)
     columns = ("unit", "error", *(("may be",) if is_shared else ()), "of all", "found by",
                *(("nodes",) if holds_several else ()))  # fmt: skip
-    table = layout.make_table(*columns, right=("error", "may be", "of all"), fixed=("found by",))
+    table = make_table(layout, *columns, right=("error", "may be", "of all"), fixed=("found by",))
     total = sum(unit.error**2 for unit in units if math.isfinite(unit.error))
     for unit in top_units:
         table.add_row(

@@ -11,9 +11,10 @@ from mezzo.common.machine import Machine
 from mezzo.common.sizes import format_size
 from mezzo.numerics.measures import Comparison, Interval
 from mezzo.numerics.statistics.speeds import Difference, Spread
-from mezzo.report.layout.layout import Layout, blank, heading, indented
+from mezzo.report.layout.layout import Layout
 from mezzo.report.layout.names import clean
 from mezzo.report.layout.numbers import spell_count, spell_error, spell_load, spell_share
+from mezzo.report.layout.parts import blank, heading, indented, make_table
 from mezzo.report.records.documents import Document, document, encode, number, read_schema
 from mezzo.report.records.sections import describe_versions
 from mezzo.report.text.measured.layers import describe_layers, report_layers
@@ -197,7 +198,7 @@ def _spell_answers(file: "FileTimes") -> str:
 
 def _report_table(layout: Layout, rows: "Sequence[FileTimes]") -> RenderableType:
     right = ("size", "error", "median", "least", "spread", "speed", "95 % interval")
-    table = layout.make_table("file", *right, "", right=right)
+    table = make_table(layout, "file", *right, "", right=right)
     for row in rows:
         table.add_row(
             layout.spell_name(row.name), format_size(row.size_bytes), _spell_answers(row),

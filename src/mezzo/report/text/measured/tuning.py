@@ -9,7 +9,7 @@ from rich.text import Text
 from mezzo.common.sizes import format_size
 from mezzo.contracts.plans import Plan
 from mezzo.numerics.measures import BYTES_STORED
-from mezzo.report.layout.layout import Layout, blank, heading, indented, report_unknown, section
+from mezzo.report.layout.layout import Layout
 from mezzo.report.layout.names import clean, join_some
 from mezzo.report.layout.numbers import (
     round_up,
@@ -19,10 +19,11 @@ from mezzo.report.layout.numbers import (
     spell_load,
     spell_time,
 )
+from mezzo.report.layout.parts import blank, heading, indented, make_table, report_unknown, section
 from mezzo.report.records.summary import Summary
+from mezzo.report.records.trust import bounds_errors
 from mezzo.report.text.conversion import report_counts, report_high_nodes, settings_line
 from mezzo.report.text.measured.comparison import (
-    bounds_errors,
     report_notes,
     report_outputs,
     report_verdict,
@@ -146,7 +147,7 @@ def _report_search(layout: Layout, measured: "Measured") -> RenderableType:
     """The search in numbers."""
     search = measured.search
     assert search is not None, "asked for a search"
-    table = layout.make_table("search", "", fixed=("search",))
+    table = make_table(layout, "search", "", fixed=("search",))
     partial = f", {search.partial_evaluations} on a part" if search.partial_evaluations else ""
     table.add_row(
         "evaluations", f"{search.evaluations} on all data{partial}, {search.checks} of the result"
@@ -171,7 +172,7 @@ def _report_search(layout: Layout, measured: "Measured") -> RenderableType:
 def _report_timing(layout: Layout, timing: "Timing") -> list[RenderableType]:
     """Times of the result, the model in FP32 and the result of convert alone."""
     right = ("median", "least", "speed", "95 % interval")
-    table = layout.make_table("timed", *right, right=right, fixed=("timed",))
+    table = make_table(layout, "timed", *right, right=right, fixed=("timed",))
     for model in timing.models:
         times = [_spell_ms(time_ns) for time_ns in (model.median_ns, model.least_ns)]
         speed = model.speed

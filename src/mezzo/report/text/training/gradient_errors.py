@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.text import Text
 
-from mezzo.report.layout.layout import Layout, heading, section
+from mezzo.report.layout.layout import Layout
 from mezzo.report.layout.names import clean, shorten_path
 from mezzo.report.layout.numbers import spell_count, spell_error, spell_share
+from mezzo.report.layout.parts import heading, make_table, section
 from mezzo.report.records.documents import Document, document, number
 from mezzo.report.text.training.gradient_ranges import ranges_section, tell_ranges
 from mezzo.report.text.training.layer_errors import ERRORS
@@ -29,7 +30,7 @@ def report_gradient_errors(
     weights = worst_weights(errors)
     count = spell_count(len(errors.weights), "weight")
     title = count if len(weights) == len(errors.weights) else f"the worst {len(weights)} of {count}"
-    table = layout.make_table("weight", *TITLES, right=TITLES)
+    table = make_table(layout, "weight", *TITLES, right=TITLES)
     for weight in weights:
         name = shorten_path(clean(weight.name), max(width - _FIGURES, _SHORTEST_NAME))
         table.add_row(name, *spell_weight(weight, errors))

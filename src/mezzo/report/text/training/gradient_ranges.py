@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.text import Text
 
-from mezzo.report.layout.layout import Layout, heading, section
+from mezzo.report.layout.layout import Layout
 from mezzo.report.layout.names import clean, shorten_path
 from mezzo.report.layout.numbers import spell_count, spell_share
+from mezzo.report.layout.parts import heading, make_table, section
 from mezzo.report.records.documents import Document, document, number
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def report_gradient_ranges(
     title = spell_count(len(ranges.every), "gradient")
     if len(gradients) < len(ranges.every):
         title = f"the worst {len(gradients)} of {title}"
-    table = layout.make_table("gradient of", *RANGE_TITLES, right=RANGE_TITLES)
+    table = make_table(layout, "gradient of", *RANGE_TITLES, right=RANGE_TITLES)
     for gradient in gradients:
         name = shorten_path(name_of_gradient(gradient), max(width - _FIGURES, _SHORTEST_NAME))
         table.add_row(name, *spell_gradient(gradient, ranges))

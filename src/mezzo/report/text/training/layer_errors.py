@@ -8,9 +8,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from mezzo.ir.nodes import SourceLine
-from mezzo.report.layout.layout import Layout, blank, heading
+from mezzo.report.layout.layout import Layout
 from mezzo.report.layout.names import clean, shorten, shorten_path
 from mezzo.report.layout.numbers import spell_count, spell_error
+from mezzo.report.layout.parts import blank, heading, make_table
 from mezzo.report.records.documents import Document, document, encode, number
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def report_layer_errors(layout: Layout, errors: "LayerErrors", width: int) -> li
         Text(HOW, style="dim"),
         blank(),
     ]
-    table = layout.make_table("output", *ERRORS, right=ERRORS)
+    table = make_table(layout, "output", *ERRORS, right=ERRORS)
     for output in errors.outputs:
         table.add_row(shorten(clean(output.name), _SHORTEST_NAME), *spell_errors(output))
     parts.append(table)
@@ -54,8 +55,8 @@ def _layers(layout: Layout, errors: "LayerErrors", width: int) -> list[Renderabl
     )
     has_lines = width >= _WIDE and any(layer.line is not None for layer in layers)
     lines = ("line",) if has_lines else ()
-    table = layout.make_table(
-        kind, "runs in", *ERRORS, *lines, right=ERRORS, fixed=("runs in", *lines)
+    table = make_table(
+        layout, kind, "runs in", *ERRORS, *lines, right=ERRORS, fixed=("runs in", *lines)
     )
     room = max(width - (_LINED if has_lines else _FIGURES), _SHORTEST_NAME)
     for layer in layers:
