@@ -28,7 +28,7 @@ from mezzo.conversion.judged_model import judge_model
 from mezzo.formats.dtypes import STORED_AS, DType
 from mezzo.formats.quantization import Quantization
 from mezzo.ir.graph import Graph
-from mezzo.planner.choices.quantizing import name_offset
+from mezzo.planner.choices.quantized_parameters import name_offset
 from mezzo.planner.options import Options, read_options
 from mezzo.planner.planner import Judged
 

@@ -20,7 +20,7 @@ from mezzo.conversion.conversion import convert_model
 from mezzo.conversion.judged_model import judge_model
 from mezzo.formats.dtypes import DType
 from mezzo.onnx.profile.variants import label_of
-from mezzo.planner.choices.quantizing import quantized_ports
+from mezzo.planner.choices.quantized_parameters import quantized_ports
 from mezzo.planner.options import read_options
 from mezzo.quantize.arithmetic.arithmetic import quantize
 from mezzo.quantize.calibration import without_data

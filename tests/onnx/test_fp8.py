@@ -24,7 +24,7 @@ from mezzo.formats.quantization import Quantization
 from mezzo.onnx.protos.lowcast import least_opset
 from mezzo.onnx.run.emulation import emulated_session
 from mezzo.onnx.run.session import Engine, native_session
-from mezzo.planner.choices.quantizing import quantized_ports
+from mezzo.planner.choices.quantized_parameters import quantized_ports
 from mezzo.planner.options import read_options
 from mezzo.planner.planner import judge
 from mezzo.quantize.arithmetic.arithmetic import round_trip

@@ -18,7 +18,6 @@ from mezzo.conversion.decided import Decided, refuse_out_of_range
 from mezzo.conversion.fusing import fused_as
 from mezzo.conversion.judged_model import barred_by_schema, judge_at, judge_model
 from mezzo.conversion.new_plan import make_plan
-from mezzo.conversion.norm_quotients import with_norm_quotients
 from mezzo.conversion.recall import asks_for_more, spell_record, spell_replay
 from mezzo.conversion.replay import replay
 from mezzo.conversion.stack_guard import call_with_room
@@ -48,17 +47,22 @@ def convert_model(model: Model, options: Options, given: Plan | None) -> tuple[D
     """
     try:
         with _collector_paused():
-            return call_with_room(
-                lambda: with_norm_quotients(
-                    model, options, *decide_and_apply(model, options, given)
-                )
-            )
+            return call_with_room(lambda: _convert(model, options, given))
     except MezzoError:
         raise
     except Exception as error:
         if model.standing.fault is None:
             raise
         raise _not_valid(model, model.standing.fault) from error
+
+
+def _convert(model: Model, options: Options, given: Plan | None) -> tuple[Decided, Artifact]:
+    decided, result = decide_and_apply(model, options, given)
+    if not options.planning.target.norm_quotients:
+        return decided, result
+    from mezzo.conversion.norm_quotients import with_norm_quotients
+
+    return with_norm_quotients(model, options, decided, result)
 
 
 def _not_valid(model: Model, fault: str) -> ModelError:

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mezzo.analysis.fusion.quantized import QuantizedUnit
 from mezzo.analysis.structure import StructureView
 from mezzo.analysis.structure.constants import out_of_range as find_out_of_range
 from mezzo.common.errors import ContractError
@@ -20,6 +20,9 @@ from mezzo.ir.nodes import Kind
 from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.planner import rows_of
 
+if TYPE_CHECKING:
+    from mezzo.analysis.fusion.quantized import QuantizedUnit
+
 
 @dataclass(frozen=True, kw_only=True)
 class Decided:
@@ -32,7 +35,7 @@ class Decided:
     plan: Plan
     problem: Problem
     levels: Sequence[int]
-    units: Sequence[QuantizedUnit] = ()
+    units: "Sequence[QuantizedUnit]" = ()
     spell_record: Callable[[], str] | None = (
         None  # the metadata record; call after the edits are applied
     )
@@ -54,7 +57,7 @@ class Decided:
         return self.problem.line.quantized in self.levels
 
     @property
-    def quantized_units(self) -> list[QuantizedUnit]:
+    def quantized_units(self) -> "list[QuantizedUnit]":
         """The units that run quantized, in graph order."""
         quantized = self.problem.line.quantized
         return [

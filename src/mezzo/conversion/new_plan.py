@@ -18,7 +18,7 @@ from mezzo.formats.precision_line import PrecisionLine
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Node
 from mezzo.planner.choices.block_weights import names_of
-from mezzo.planner.choices.quantizing import dynamic_names, parameters_of
+from mezzo.planner.choices.quantized_parameters import dynamic_names, parameters_of
 from mezzo.planner.options import Options
 from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.planned_weights import planned_weights

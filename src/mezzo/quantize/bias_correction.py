@@ -17,7 +17,7 @@ from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Use
 from mezzo.numerics.data.datasets import Batch, Dataset
 from mezzo.numerics.data.splits import cut
-from mezzo.planner.choices.quantizing import name_offset
+from mezzo.planner.choices.quantized_parameters import name_offset
 from mezzo.quantize.arithmetic.correction import corrected_bias
 from mezzo.quantize.arithmetic.parameters import is_guarded
 from mezzo.quantize.arithmetic.products import Convolution, Floats

@@ -19,7 +19,7 @@ from mezzo.formats.dtypes import STORED_AS, DType, integer_span
 from mezzo.formats.quantization import Quantization
 from mezzo.ir.graph import Graph
 from mezzo.numerics.measures import DataSource
-from mezzo.planner.choices.quantizing import name_offset
+from mezzo.planner.choices.quantized_parameters import name_offset
 from mezzo.planner.options import Options
 from mezzo.plugins.discovery import calibrators
 from mezzo.quantize.arithmetic.choosing import align, choose_range

@@ -22,7 +22,7 @@ from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, name_port
 from mezzo.numerics.data.splits import cut
 from mezzo.numerics.measures import DataSource, Sensitivity, UnitError
-from mezzo.planner.choices.quantizing import quantized_ports
+from mezzo.planner.choices.quantized_parameters import quantized_ports
 from mezzo.planner.options import Options
 from mezzo.planner.planner import Judged, rows_of
 from mezzo.tuning.emulation import EmulationJob, Trial, TrialResult
