@@ -78,7 +78,7 @@ def _with_trtexec(words: list[str]) -> list[str]:
     """The words of a command with those that its trtexec line means, if it has one."""
     if not any(word.startswith("--from-trtexec") for word in words):
         return words
-    from mezzo.cli.options.trtexec_option import expand
+    from mezzo.cli.options.trtexec_words import expand
 
     return expand(words, COMMANDS[words[0]].load().params)
 

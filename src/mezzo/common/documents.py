@@ -7,7 +7,6 @@ whole numbers fit an int64, JSON's floats are finite, and nesting does not exhau
 import json
 import math
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -68,6 +67,8 @@ def _read_whole(text: str) -> int:
 
 
 def _load_toml(text: str) -> dict[str, Any]:
+    import tomllib
+
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError:

@@ -22,7 +22,6 @@ from mezzo.onnx.edit.replacements import write_replacements
 from mezzo.onnx.files.files import ModelSource, from_proto, load
 from mezzo.onnx.files.runnable_model import RunnableModel
 from mezzo.onnx.model import OnnxModel
-from mezzo.onnx.normal_form.folding import fold
 from mezzo.onnx.normal_form.widening import widen
 from mezzo.onnx.protos.expansion import check_expansion
 from mezzo.onnx.read.reading import own
@@ -71,6 +70,8 @@ class Opened(OnnxModel):
         respellings: Sequence[Respelling] = (),
     ) -> "Opened":
         """The model in normal form, with affine operators folded; `apart` are nodes to keep."""
+        from mezzo.onnx.normal_form.folding import fold
+
         nodes, values = reading.graph.nodes, reading.graph.values
         kept_results = {
             values[value].name

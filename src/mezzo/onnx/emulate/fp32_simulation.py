@@ -19,7 +19,6 @@ from collections import ChainMap
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 
-import numpy as np
 import onnx
 from onnx import TensorProto
 
@@ -27,33 +26,30 @@ from mezzo.contracts.plans import Accumulation
 from mezzo.onnx.emulate.int8_activations import round_operand, summed_axis
 from mezzo.onnx.emulate.narrowing import narrow, rounds_twice
 from mezzo.onnx.emulate.tiles import is_tiled, tile
-from mezzo.onnx.files.marks import is_marked, mark_widened
 from mezzo.onnx.protos.graphs import inline_functions, replace_nodes, stored_names
 from mezzo.onnx.protos.lowcast import raise_opset, round_nodes, show_overflow
 from mezzo.onnx.protos.names import free_prefix, numbered
 from mezzo.onnx.protos.node_builder import NodeBuilder
-from mezzo.onnx.schema.types import tensor_type_of
+from mezzo.onnx.protos.widened import (
+    LOW,
+    WIDENED_DOMAINS,
+    widen_attributes,
+    widen_port,
+    widen_sparse,
+    widen_tensor,
+)
 from mezzo.onnx.schema.value_types import TypedScope, find_node_schema, type_text, value_types
 
-LOW = {TensorProto.FLOAT16: "tensor(float16)", TensorProto.BFLOAT16: "tensor(bfloat16)"}
 _LOW_BY_TEXT = {text: element for element, text in LOW.items()}
 _FP8_BY_TEXT = {
     "tensor(float8e4m3fn)": TensorProto.FLOAT8E4M3FN,
     "tensor(float8e5m2)": TensorProto.FLOAT8E5M2,
 }
 
-# Attributes that name an element type. Their value FLOAT16 or BFLOAT16 becomes FLOAT.
-_DTYPE_ATTRIBUTES = frozenset(
-    {"dtype", "output_datatype", "output_dtype", "stash_type", "softmax_precision", "precision"}
-)
 # Of MatMulNBits and its kin: 4 lets ONNX Runtime's CPU quantize activations (its
 # docs/ContribOperators.md).
 _QUANTIZES_ACTIVATIONS = "accuracy_level"
 _CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
-# Domains whose operators all have an FP32 form.
-WIDENED_DOMAINS = frozenset(
-    {"", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", "com.microsoft"}
-)
 
 
 def twin(model: onnx.ModelProto, accumulation: Accumulation | None = None) -> onnx.ModelProto:
@@ -261,43 +257,3 @@ def _forbid_quantizing(node: onnx.NodeProto) -> None:
     ]
     for attribute in allowing if node.domain == "com.microsoft" else ():
         node.attribute.remove(attribute)
-
-
-def widen_port(port: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
-    result = deepcopy(port)
-    _widen_type(result.type)
-    return result
-
-
-def _widen_type(proto: onnx.TypeProto) -> None:
-    tensor = tensor_type_of(proto)
-    if tensor is not None and tensor.elem_type in LOW:
-        tensor.elem_type = TensorProto.FLOAT
-
-
-def widen_tensor(tensor: onnx.TensorProto) -> onnx.TensorProto:
-    if tensor.data_type not in LOW:
-        return tensor
-    if is_marked(tensor):
-        return mark_widened(tensor)
-    return onnx.numpy_helper.from_array(
-        onnx.numpy_helper.to_array(tensor).astype(np.float32), tensor.name
-    )
-
-
-def widen_sparse(sparse: onnx.SparseTensorProto) -> onnx.SparseTensorProto:
-    result = deepcopy(sparse)
-    result.values.CopyFrom(widen_tensor(sparse.values))
-    return result
-
-
-def widen_attributes(node: onnx.NodeProto) -> None:
-    for attribute in node.attribute:
-        if attribute.name in _DTYPE_ATTRIBUTES and attribute.i in LOW:
-            attribute.i = TensorProto.FLOAT
-        elif attribute.type == onnx.AttributeProto.TENSOR:
-            attribute.t.CopyFrom(widen_tensor(attribute.t))
-        elif attribute.type == onnx.AttributeProto.SPARSE_TENSOR:
-            attribute.sparse_tensor.CopyFrom(widen_sparse(attribute.sparse_tensor))
-        elif attribute.type == onnx.AttributeProto.TYPE_PROTO:
-            _widen_type(attribute.tp)

@@ -10,7 +10,10 @@ from dataclasses import replace
 import onnx
 from onnx import TensorProto, helper
 
-from mezzo.onnx.emulate.fp32_simulation import (
+from mezzo.onnx.files.files import ModelSource
+from mezzo.onnx.protos.graphs import defined_names, nodes_of, subgraphs_of
+from mezzo.onnx.protos.names import free_prefix
+from mezzo.onnx.protos.widened import (
     LOW,
     WIDENED_DOMAINS,
     widen_attributes,
@@ -18,9 +21,6 @@ from mezzo.onnx.emulate.fp32_simulation import (
     widen_sparse,
     widen_tensor,
 )
-from mezzo.onnx.files.files import ModelSource
-from mezzo.onnx.protos.graphs import defined_names, nodes_of, subgraphs_of
-from mezzo.onnx.protos.names import free_prefix
 
 # A Cast between Q/DQ operators and their kernel breaks its fusion; BitCast has no FP32 form.
 _KEPT = frozenset({"BitCast", "DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear"})
