@@ -38,7 +38,7 @@ from mezzo.report.records.cases import cases_of
 from mezzo.report.records.documents import Document
 from mezzo.report.records.headline import Headline
 from mezzo.report.text.conversion import report_next_steps
-from mezzo.report.text.folder import describe_folder, report_counts, report_folder
+from mezzo.report.text.folder import File, describe_folder, report_counts, report_folder
 
 # Options that name parts of one model; other models of the folder may lack them.
 _OF_ONE_MODEL = NAMING_NODES | {Form.PORT_DTYPES, Form.PORT_ENDS}
@@ -144,9 +144,7 @@ def _present(
         print_report_path(None if pages is None else pages.index)
 
 
-def _of_file(
-    context: CommandContext, folder: ConvertedFolder, file: ConvertedFile
-) -> CommandContext:
+def _of_file(context: CommandContext, folder: ConvertedFolder, file: File) -> CommandContext:
     """The context of a file, with the formats chosen for it and without options that name parts of
     one model: other models may lack them.
     """

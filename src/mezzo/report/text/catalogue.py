@@ -305,8 +305,14 @@ def _tabulate_quantized(layout: Layout, target: Target) -> RenderableType:
 
 
 def _tabulate_blocks(layout: Layout, target: Target) -> RenderableType:
-    table = layout.make_table(
-        "weights in blocks", "stored as", "block sizes", "read as", "source", fixed=("stored as",)
+    table = make_table(
+        layout,
+        "weights in blocks",
+        "stored as",
+        "block sizes",
+        "read as",
+        "source",
+        fixed=("stored as",),
     )
     for ops, *cells in block_rows(target):
         table.add_row(Text(ops, style="cyan"), *cells)
