@@ -217,6 +217,10 @@ class ToyModel:
     def corrected(self, corrections: Sequence[Correction]) -> "ToyModel":
         return self
 
+    def exchanged(self, weights: Mapping[str, Array]) -> "ToyModel":
+        assert not weights, "no weight of it is stored in blocks"
+        return self
+
     def apply(self, reading: AnyReading, edits: Sequence[Edit]) -> ToyProgram:
         """A new program: the source's is never touched, so what the checker refuses leaves no trace."""
         program = self.unchanged(reading)

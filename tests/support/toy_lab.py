@@ -10,8 +10,19 @@ import numpy as np
 import numpy.typing as npt
 from toy_frontend import NUMPY, Array, Reading, ToyModel, ToyProgram, digest_of, round_to
 
-from mezzo.common.errors import InputError
-from mezzo.contracts.lab import Answers, Feeds, Layers, MeasuredValue, ObservedValue, Reached, Records, Run, Running
+from mezzo.common.errors import ContractError, InputError
+from mezzo.contracts.lab import (
+    Answers,
+    Feeds,
+    Layers,
+    MeasuredValue,
+    ObservedValue,
+    Reached,
+    Records,
+    Run,
+    Running,
+    WeightTrials,
+)
 from mezzo.contracts.plans import Accumulation
 from mezzo.contracts.quantized_level import NO_PORTS, QuantizedPorts
 from mezzo.contracts.reading import Reading as AnyReading
@@ -267,6 +278,9 @@ class ToyLab:
             return (ObservedValue(value, held[name]) for value, name in names.items())
 
         return show
+
+    def weight_trials(self, reading: AnyReading, values: Sequence[int]) -> WeightTrials:
+        raise ContractError("no weight of it is stored in blocks")
 
     def subject(self) -> ToySubject:
         return ToySubject(self._program)
