@@ -18,6 +18,10 @@ from mezzo.plugins.discovery import policies, strategies
 CONVERT = ("convert", "small.onnx", "out.onnx")
 CASES = [
     (
+        (*CONVERT, "--data", "random", "--resume", "state.json"),
+        "--resume continues the conversion to one format, and --to auto tries several; name one with --to",
+    ),
+    (
         (*CONVERT, "--to", "fp8", "--target", "onnxruntime-cpu"),
         "--to is 'fp8', and the table of target 'onnxruntime-cpu' names no kernel in fp8 .as it optimizes by default, "
         "ONNX Runtime's CPU loads no MatMul or Gemm on FP8: .*; choose one of .*tensorrt with --target",

@@ -33,7 +33,7 @@ _TOLD = "mezzo: interrupted\n"
 _DELAYS_S = (0.0, 0.03, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9, 1.2, 1.6, 2.2, 3.0)
 _COMMANDS = (
     ("convert", "small.onnx", "out.onnx", "--save-plan", "plan.json", "--report", "report.html"),
-    ("convert", "small.onnx", "out.onnx", "--data", "x.npz", "--resume", "state.json"),
+    ("convert", "small.onnx", "out.onnx", "--data", "x.npz", "--to", "fp16", "--resume", "state.json"),
     ("tune", "small.onnx", "out.onnx", "--data", "x.npz", "--max-error", "1e-4", "--resume", "state.json"),
     ("convert", "models", "out"),
     ("compare", "small.onnx", "layernorm.onnx", "--data", "x.npz"),

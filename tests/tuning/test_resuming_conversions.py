@@ -116,7 +116,8 @@ def test_a_killed_conversion_leaves_no_result_and_goes_on(appears: str, tmp_path
     case, state = case_of(name, tmp_path), tmp_path / "state.json"
     alone = case.run(tmp_path / "alone.onnx")
     words = ["convert", case.model, tmp_path / "out.onnx", "--data", case.data, "--resume", state]
-    words += ["--to", "int8", "--labels", "label", "--batch", "90", "--correct", "none"] if name == "int8" else []
+    words += ["--to", "int8" if name == "int8" else "fp16"]
+    words += ["--labels", "label", "--batch", "90", "--correct", "none"] if name == "int8" else []
     child = subprocess.Popen(
         [sys.executable, "-m", "mezzo", *map(os.fspath, words)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )

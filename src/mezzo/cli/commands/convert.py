@@ -96,7 +96,7 @@ def convert(
         report=report, junit=junit, markdown=markdown, verbose=verbose, as_json=as_json,
         quiet=quiet,
     )  # fmt: skip
-    if plan_file is None and resume is None:  # a state is of one format
+    if plan_file is None:
         options = options.with_default_format()
     result = name_result(source, result, options.to_writing(), plan=plan_file, overwrite=overwrite)
     context = CommandContext(
