@@ -97,7 +97,8 @@ def make_file(model: Model, way: str, options: argparse.Namespace) -> Made:
         record.write_text(json.dumps(_make(model, way, folder, options)))
     made = json.loads(record.read_text())
     path = next((folder / name for name in ("model.onnx", "model.xml") if (folder / name).exists()), None)
-    return Made(path=path if not made["note"] else None, **made)
+    is_whole = way not in PEERS or not made["note"]  # mezzo leaves no file in part
+    return Made(path=path if is_whole else None, **made)
 
 
 def _make(model: Model, way: str, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
@@ -109,7 +110,8 @@ def _make(model: Model, way: str, folder: Path, options: argparse.Namespace) -> 
         return {"note": f"took over {options.limit:.0f} s", "seconds": options.limit, "versions": None}
     seconds = time.perf_counter() - begin
     lines = (run.stderr or run.stdout).strip().splitlines() or [f"exit status {run.returncode}"]
-    note = "" if run.returncode == 0 else lines[-1][:300]
+    verdicts = [line for line in lines if line.startswith("verdict")]  # mezzo's
+    note = "" if run.returncode == 0 else [*lines, *verdicts][-1][:300]
     record = folder / "versions.json"
     versions = json.loads(record.read_text()) if record.exists() and not note else None
     return {"note": note, "seconds": seconds, "versions": versions}
@@ -153,7 +155,7 @@ def judge(model: Model, way: str, runtime: str, made: Made, options: argparse.Na
     reference = np.load(_reference(model, options), mmap_mode="r")
     line = {
         "model": model.row.name, "way": way, "runtime": runtime, "bytes": judging.file_bytes(made.path),
-        "seconds": made.seconds, "versions": made.versions,
+        "seconds": made.seconds, "versions": made.versions, "note": made.note,
     }  # fmt: skip
     try:
         run = judging.load(made.path, runtime, options.threads)
@@ -163,7 +165,8 @@ def judge(model: Model, way: str, runtime: str, made: Made, options: argparse.Na
         if options.time:
             times = judging.time_pair(judging.load(model.path, runtime, options.threads), run, model.held_out)
     except Exception as error:  # noqa: BLE001, a runtime's errors share no class
-        return Outcome(**line, note=f"{type(error).__name__}: {error}".splitlines()[0][:300])
+        line["note"] = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+        return Outcome(**line)
     return Outcome(**line, answers=answers, times=times)
 
 
