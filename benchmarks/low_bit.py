@@ -20,6 +20,7 @@ export here but onnxruntime-genai's has a cache: what the products take, without
 import argparse
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -93,7 +94,8 @@ def make_file(model: Model, way: str, options: argparse.Namespace) -> Made:
     folder = options.cache / "files" / model.row.name / way
     record = folder / "made.json"
     if options.again or not record.exists():
-        folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)  # external data are appended to what an earlier try left
+        folder.mkdir(parents=True)
         record.write_text(json.dumps(_make(model, way, folder, options)))
     made = json.loads(record.read_text())
     path = next((folder / name for name in ("model.onnx", "model.xml") if (folder / name).exists()), None)
