@@ -13,12 +13,10 @@ from mezzo.common.errors import ContractError, InputError
 from mezzo.contracts.corrections import Correction
 from mezzo.contracts.frontend import Extract, Progress
 from mezzo.contracts.reading import Reading as AnyReading
-from mezzo.contracts.replacements import Replacement
 from mezzo.formats.dtypes import DType
 from mezzo.ir.graph import Graph
 from mezzo.onnx.edit.correcting import correct, exchange
 from mezzo.onnx.edit.opset import check_opsets
-from mezzo.onnx.edit.replacements import write_replacements
 from mezzo.onnx.files.files import ModelSource, from_proto, load
 from mezzo.onnx.files.runnable_model import RunnableModel
 from mezzo.onnx.model import OnnxModel
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import onnx_ir
 
+    from mezzo.contracts.replacements import Replacement
     from mezzo.onnx.measure.lab import OnnxLab
 
 
@@ -83,9 +82,11 @@ class Opened(OnnxModel):
         return self if source is None else Opened(source, self.progress, self.given)
 
     def replaced(
-        self, result: onnx.ModelProto, low: DType, find: Callable[[Graph], Sequence[Replacement]]
+        self, result: onnx.ModelProto, low: DType, find: "Callable[[Graph], Sequence[Replacement]]"
     ) -> onnx.ModelProto:
         """A result in which one operator replaces each group of nodes that `find` returns."""
+        from mezzo.onnx.edit.replacements import write_replacements
+
         reading = Opened(replace(self.source, model=result), None).read(low)
         return write_replacements(reading, find(reading.graph), self.source.blobs)
 

@@ -17,6 +17,7 @@ from mezzo.contracts.options.option import (
 )
 from mezzo.contracts.options.request import Request
 from mezzo.contracts.plans import Plan, PlannedNode
+from mezzo.conversion.results import decided_nodes
 from mezzo.formats.format_words import WEIGHT_BITS, spell_formats
 from mezzo.report.layout.names import clean, join_or, quote
 from mezzo.report.records.groups import choose_example, group_high_nodes
@@ -174,8 +175,6 @@ def steps_to_the_beginning(context: CommandContext, comparison: "Comparison") ->
 
     It asks the compared model if its metadata has its decisions, else the reference.
     """
-    from mezzo.conversion.results import decided_nodes
-
     if comparison.verdict.ruling.value != "different":
         return []
     beginning = where_error_begins(comparison)

@@ -4,6 +4,7 @@ model by steps that preserve the semantics of every operator.
 
 from collections.abc import Iterable
 from functools import cache
+from typing import TYPE_CHECKING
 
 import onnx
 import onnx.defs
@@ -11,10 +12,11 @@ import onnx.defs
 from mezzo.common.errors import ModelError
 from mezzo.formats.dtypes import HIGH, DType
 from mezzo.ir.graph import Graph
-from mezzo.onnx.opset_steps.stated import mend_stated_shapes
-from mezzo.onnx.opset_steps.upgrade import Upgraded, upgrade
 from mezzo.onnx.schema.domains import DEFAULT
 from mezzo.onnx.schema.schema import can_convert, first_legal_opset
+
+if TYPE_CHECKING:
+    from mezzo.onnx.opset_steps.upgrade import Upgraded
 
 
 def newest_opset() -> int:
@@ -47,7 +49,14 @@ def check_opsets(model: onnx.ModelProto, name: str) -> None:
                 )
 
 
-def reach(model: onnx.ModelProto, until: int) -> tuple[int, Upgraded]:
+def upgrade(model: onnx.ModelProto, opset: int) -> "Upgraded":
+    """A copy of a model at the newest opset up to `opset` that it reaches."""
+    from mezzo.onnx.opset_steps.upgrade import upgrade as upgrade_by_steps
+
+    return upgrade_by_steps(model, opset)
+
+
+def reach(model: onnx.ModelProto, until: int) -> "tuple[int, Upgraded]":
     """The newest opset up to `until` that preserves the semantics of every node, and the upgraded
     copy of the model.
     """
@@ -121,6 +130,8 @@ def set_opset(model: onnx.ModelProto, opset: int) -> tuple[str, ...]:
     """Upgrade the model in place, with its functions, to an opset and the matching IR version.
     Returns graph outputs whose declared shapes proved wrong at that opset and were corrected.
     """
+    from mezzo.onnx.opset_steps.stated import mend_stated_shapes
+
     upgraded = upgrade(model, opset)
     assert not upgraded.obstacles, f"asked only for what can be reached: {upgraded.obstacles[0]}"
     model.CopyFrom(upgraded.model)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import onnx
 from onnx import TensorProto, helper
 
-from mezzo.onnx.opset_steps.upgrade import upgrade
+from mezzo.onnx.edit.opset import upgrade
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

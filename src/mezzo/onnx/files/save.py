@@ -5,13 +5,12 @@ import os
 import shutil
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 import onnx
@@ -28,6 +27,9 @@ from mezzo.onnx.files.files import MAX_MESSAGE_BYTES, ModelSource
 from mezzo.onnx.files.layout import FileLayout
 from mezzo.onnx.files.paths import quote
 from mezzo.onnx.protos.rounding import Array
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor, Future
 
 # Chunks in conversion while the next is read.
 _AHEAD = 2
@@ -82,7 +84,7 @@ def save(
     total = rope.size_bytes + layout.payloads.size_bytes
     try:
         _check_space(path, total)
-        with Staging() as staging, ThreadPoolExecutor(1) as pool:
+        with Staging() as staging, _start_worker() as pool:
             writer = _Writer(source.blobs, pool, total, progress)
             for written in paths[1:]:
                 with staging.create(written) as sink:
@@ -146,7 +148,7 @@ def materialize(model: onnx.ModelProto, blobs: Blobs) -> onnx.ModelProto:
             " write it to a file"
         )
     sink = io.BytesIO()
-    with ThreadPoolExecutor(1) as pool:
+    with _start_worker() as pool:
         _Writer(blobs, pool, rope.size_bytes, None).write(rope, layout.data, sink)
     filled = onnx.ModelProto()
     filled.ParseFromString(sink.getbuffer())
@@ -189,6 +191,13 @@ def _serialize(model: onnx.ModelProto) -> bytes:
     return data
 
 
+def _start_worker() -> "Executor":
+    """The thread that rounds pieces."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(1)
+
+
 def _check_not_source(path: Path, source: ModelSource) -> None:
     try:
         status = os.stat(path)
@@ -216,7 +225,7 @@ class _Writer:
     """
 
     def __init__(
-        self, blobs: Blobs, pool: Executor, total_bytes: int, progress: ByteProgress | None
+        self, blobs: Blobs, pool: "Executor", total_bytes: int, progress: ByteProgress | None
     ) -> None:
         self._blobs = blobs
         self._pool = pool

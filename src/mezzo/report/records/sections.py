@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from mezzo.common.packages import find_version
 from mezzo.formats.dtypes import DType
+from mezzo.formats.rounding import limits_of
 from mezzo.report.records.documents import Document, encode, encode_fields, number
 from mezzo.report.records.trust import where_error_begins
 
@@ -43,9 +44,6 @@ def describe_model(
 
 def describe_value_ranges(ranges: "Ranges") -> Document:
     """The ranges of a model's values, in graph order."""
-    # Late: every command loads this file, most without numpy.
-    from mezzo.formats.rounding import limits_of
-
     dtypes = sort_dtypes(dtype for value in ranges.values for dtype in value.formats)
     return {
         **encode_fields(ranges),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.text import Text
 
+from mezzo.numerics.metrics import figures
 from mezzo.report.layout.layout import Layout
 from mezzo.report.layout.names import clean, join_some
 from mezzo.report.layout.numbers import (
@@ -205,8 +206,6 @@ def _spell_name(layout: Layout, deviation: "Deviation") -> Text:
 
 def _titled_figures() -> dict[str, str]:
     """Titles by name, of the figures that have a column."""
-    from mezzo.numerics.metrics import figures  # late: needs numpy
-
     return {figure.name: figure.title for figure in figures.FIGURES if figure.title is not None}
 
 
