@@ -79,13 +79,13 @@ def test_format_may_stand_in_a_sequence(to: str | list[str] | tuple[str, ...]) -
     ("to", "words"),
     [
         (
-            "int4",
-            "to is 'int4'; of integers a conversion takes those of eight bits, int8; choose one of fp16, bf16, int8, "
-            "fp8, fp8-e5m2",
+            "int5",
+            "to is 'int5'; of integers a conversion takes int8, and for weights alone int8w and int4; choose one of "
+            "fp16, bf16, int8, fp8, fp8-e5m2, int4, int8w",
         ),
-        ("", "to is ''; choose one of fp16, bf16, int8, fp8, fp8-e5m2"),
-        ((), "to is (); choose one of fp16, bf16, int8, fp8, fp8-e5m2"),
-        ("bf16,", "to is ''; choose one of fp16, bf16, int8, fp8, fp8-e5m2"),
+        ("", "to is ''; choose one of fp16, bf16, int8, fp8, fp8-e5m2, int4, int8w"),
+        ((), "to is (); choose one of fp16, bf16, int8, fp8, fp8-e5m2, int4, int8w"),
+        ("bf16,", "to is ''; choose one of fp16, bf16, int8, fp8, fp8-e5m2, int4, int8w"),
         (["fp16", "fp16"], "to is ['fp16', 'fp16'], which says a format twice; say each once"),
         (
             ("fp16", "bf16"),

@@ -19,7 +19,6 @@ from mezzo.common.errors import ContractError
 from mezzo.contracts.plans import Plan
 from mezzo.formats.block_storage import BlockForm, BlockStorage
 from mezzo.formats.dtypes import DType
-from mezzo.numerics.measures import Ruling
 
 F16, F32 = DType.FLOAT16, DType.FLOAT32
 FUSED = BlockStorage(bits=4, block=16, axis=0, form=BlockForm.FUSED)
@@ -341,10 +340,10 @@ def test_comparison_with_the_source_sees_what_rounded_activations_lose(converted
     rounded = tuple((name, replace(storage, accuracy_level=4)) for name, storage in plan.in_blocks)
     mezzo.convert(converted / "m.onnx", converted / "int8.onnx", plan=replace(plan, in_blocks=rounded))
     exact, int8 = (
-        mezzo.compare(converted / "m.onnx", converted / name, data=converted / "data.npz").verdict
+        mezzo.compare(converted / "m.onnx", converted / name, data=converted / "data.npz").verdict.error.estimate
         for name in ("out.onnx", "int8.onnx")
     )
-    assert exact.ruling is Ruling.SAME and int8.ruling is not Ruling.SAME
+    assert int8 > 1.1 * exact
 
 
 def test_plan_and_result_explain_a_product(converted: Path) -> None:

@@ -381,5 +381,5 @@ def test_gain_of_a_storage_type_is_refused() -> None:
     from mezzo.formats.dtypes import DType
     from mezzo.tables.target import Gain
 
-    with pytest.raises(AssertionError, match=r"that of INT8 is DType\.QUANTIZED8"):
-        Gain(dtype=DType.INT8, is_faster=True, because="", source="", since="")
+    with pytest.raises(AssertionError, match=r"a gain is of a format, and u8 is none"):
+        Gain(dtype=DType.UINT8, is_faster=True, because="", source="", since="")

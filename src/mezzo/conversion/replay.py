@@ -72,8 +72,12 @@ def replay(model: Model, options: Options, given: Plan) -> Decided:
         raise InputError(
             f"the plan cannot be carried out: {faults[0]}; change its precision in the plan"
         )
+    # A plan of the policy "off" leaves later conversions as free as the model did.
+    is_bound = dict(given.settings).get("policy") != "off"
     record = (
-        spell_replay(model, reading, given) if options.is_recorded and not given.dynamic else None
+        spell_replay(model, reading, given)
+        if options.is_recorded and is_bound and not given.dynamic
+        else None
     )
     return Decided(
         reading=reading,

@@ -187,7 +187,7 @@ def judge(graph: Graph, planning: PlanningOptions) -> Judged:
         ),
         in_blocks=_blocks_of(graph, planning),
     )
-    if problem.in_blocks:
+    if problem.in_blocks and planning.weight_bits:  # a replayed plan has levels of its own
         problem = bound_readers(problem, planning.target)
     if planning.io or planning.fixed_regions:
         check_links(problem, [side.verdicts for side in judgements], planning.io)

@@ -220,7 +220,7 @@ def may_read_in(
 
 def bound_readers(problem: Problem, target: Target) -> Problem:
     """The problem with the readers of weights in blocks at levels that their kernels compute in,
-    and all readers of one weight at one level, as its scales have one type.
+    and all operators that read one weight's integers at one level, as its scales have one type.
     """
     graph, line = problem.graph, problem.line
     barred: dict[DType, set[int]] = {dtype: set() for dtype in line.other_dtypes}
@@ -230,8 +230,9 @@ def bound_readers(problem: Problem, target: Target) -> Problem:
         for dtype in line.other_dtypes:
             if not may_read_in(graph, target, number, storage, dtype):
                 barred[dtype].update(use.node for use in uses)
-        first, *others = (use.node for use in uses)
-        links += [(threshold, first, other) for threshold in line.thresholds for other in others]
+        if storage.form is BlockForm.FUSED and uses:
+            first, *others = (use.node for use in uses)
+            links += [(at, first, other) for at in line.thresholds for other in others]
 
     def bar(level: int, choices: Iterable[Choice]) -> Iterator[Choice]:
         for node, choice in enumerate(choices):
