@@ -28,14 +28,12 @@ from mezzo.tuning.storage.sensitivity import (
     GPTQ,
     BlockCandidates,
     BlockProber,
+    Floats,
     StoredWeight,
     measure_weights,
 )
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
     from mezzo.contracts.frontend import Model
     from mezzo.ir.graph import Graph
     from mezzo.numerics.data.datasets import Batch
@@ -67,19 +65,6 @@ class StoragePlan:
     error: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StorageSearch:
-    """The result of a search. `chosen`: None if no plan but floats holds the budget. `tried`: plans
-    that were run, in order; `runs`: of single weights.
-    """
-
-    weights: tuple[StoredWeight, ...]
-    chosen: StoragePlan
-    tried: tuple[StoragePlan, ...]
-    runs: int
-    stopped_by: str
-
-
 class BlockSearch:
     """Searches the storages of one model's weights."""
 
@@ -95,6 +80,8 @@ class BlockSearch:
         self.weights: tuple[StoredWeight, ...] = ()
         self._candidates, self.tried = candidates, list[StoragePlan]()
         self._batches = self._samples = 0
+        # Elements of the last plan's weights: the next plan differs in few, and GPTQ takes long.
+        self._stored: dict[tuple[int, BlockStorage], Floats] = {}
 
     def probe(self) -> None:
         """Measure the sensitivity of every weight."""
@@ -168,14 +155,28 @@ class BlockSearch:
             elif batch.samples > seen[number].samples:
                 yield cut(batch, seen[number].samples, batch.samples)
 
-    def exchanged(self, plan: StoragePlan) -> "dict[str, npt.NDArray[np.float32]]":
+    def exchanged(self, plan: StoragePlan) -> dict[str, Floats]:
         """The elements of weights that GPTQ has rounded for a plan, by value name."""
         values = self.prober.graph.values
         return {
-            values[weight.value].name: self.prober.dequantized(weight.value, storage)
-            for weight in self.weights
-            if (storage := plan.in_blocks.get(weight.name)) is not None and storage.rounding == GPTQ
+            values[value].name: numbers
+            for (value, storage), numbers in self._dequantized(plan).items()
+            if storage.rounding == GPTQ
         }
+
+    def _dequantized(self, plan: StoragePlan) -> dict[tuple[int, BlockStorage], Floats]:
+        """The elements of a plan's weights in blocks, by value id and storage."""
+        wanted = [
+            (weight.value, plan.in_blocks[weight.name])
+            for weight in self.weights
+            if weight.name in plan.in_blocks
+        ]
+        known = {key: self._stored[key] for key in wanted if key in self._stored}
+        self._stored = known  # let go of what this plan stores otherwise
+        for key in wanted:
+            if key not in known:
+                known[key] = self.prober.dequantized(*key)
+        return known
 
     def _items(self) -> list[list[Option]]:
         return [
@@ -199,11 +200,7 @@ class BlockSearch:
     def _measured(self, selection: Selection) -> StoragePlan:
         """Run a plan on all data of the search."""
         plan = self._plan(selection, None)
-        exchanged = {
-            weight.value: self.prober.dequantized(weight.value, plan.in_blocks[weight.name])
-            for weight in self.weights
-            if weight.name in plan.in_blocks
-        }
+        exchanged = {value: numbers for (value, _), numbers in self._dequantized(plan).items()}
         if self._model.progress is not None:
             self._model.progress("evaluation", len(self.tried) + 1, _MOST_EVALUATIONS)
         # Runs with exchanged weights round no activations: what these add is as predicted.
