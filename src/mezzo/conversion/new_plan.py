@@ -14,6 +14,7 @@ from mezzo.contracts.plans import (
 )
 from mezzo.contracts.reading import Reading
 from mezzo.formats.dtypes import FLOATING, DType
+from mezzo.formats.format_words import FORMAT_DTYPES, weight_word
 from mezzo.formats.precision_line import PrecisionLine
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Node
@@ -84,7 +85,7 @@ def _apart(graph: Graph, line: PrecisionLine) -> tuple[tuple[DType, int], ...]:
 
 def _gain_of(planning: PlanningOptions) -> Gain | None:
     """The target's expected speed-up of the narrowest format for which it lists one."""
-    weights = [DType.INT4 if bits == 4 else DType.INT8 for bits in sorted(planning.weight_bits)]
+    weights = [FORMAT_DTYPES[weight_word(bits)] for bits in sorted(planning.weight_bits)]
     gains = map(planning.target.gain, (*weights, *reversed(planning.line.other_dtypes)))
     return next((gain for gain in gains if gain is not None), None)
 

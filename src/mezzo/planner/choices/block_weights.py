@@ -33,11 +33,6 @@ class BlockWeight:
     def elements(self) -> int:
         return math.prod(self.shape)
 
-    @property
-    def floats(self) -> frozenset[DType]:
-        """Types in which all its readers compute."""
-        return frozenset.intersection(*(row.floats for row in self.rows))
-
     def storage(self, block: int, *, is_symmetric: bool, rounding: str) -> BlockStorage:
         """A way to store it, with scales of FP32 until its readers' precision is decided."""
         (row, *_) = self.rows
