@@ -10,8 +10,10 @@ Source: Frantar et al., "GPTQ", 2022; Nagel et al., "Up or Down? Adaptive Roundi
 two neighbours.
 """
 
+import os
 from collections.abc import Callable
-from typing import NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +27,7 @@ from mezzo.quantize.arithmetic.arithmetic import laid
 from mezzo.quantize.arithmetic.products import Doubles, Floats, InputMoments, Product
 
 Integers = npt.NDArray[np.int32]
+Matrix = TypeVar("Matrix", Floats, Doubles)
 
 # Damping: noise added to the inputs, as a fraction of their mean square, so that few samples are
 # not overfitted.
@@ -34,6 +37,8 @@ _LEAST = float(np.finfo(np.float32).tiny)
 _PIECE = 1 << 17
 # Weights are rounded in blocks of this many rows, and later rows updated once per block.
 _RUN = 64
+# Outputs that are rounded together in blocks: their intermediate arrays fit into a cache.
+_OUTPUTS = 1024
 # Triangular matrices up to this size are inverted directly.
 _SMALL = 64
 # Candidate scales, as fractions of the given one: for 8 bits the best is seldom below 0.8.
@@ -132,7 +137,7 @@ def _rounded(steps: Doubles, scales: Doubles, square: Doubles, low: int, high: i
         rounded[at] = np.clip(np.clip(nearest, below[at], below[at] + 1), low, high)
         return np.asarray(rounded[at] * scales[at])
 
-    _round_rows(steps[order] * scales, square[np.ix_(order, order)], _RUN, to_neighbour)
+    _round_rows(steps[order] * scales, _feedback(square[np.ix_(order, order)]), _RUN, to_neighbour)
     integers = np.empty_like(rounded)
     integers[order] = rounded
     return integers
@@ -149,45 +154,77 @@ class RoundedMatrix(NamedTuple):
 
 
 def round_blocks(
-    weights: Floats, square: Doubles, storage: BlockStorage, base: Rounding
+    weights: Floats, feedback: Floats, storage: BlockStorage, base: Rounding
 ) -> RoundedMatrix:
     """GPTQ rounding of weights [inputs, outputs] in blocks along the inputs. `base` chooses each
     block's scale and zero point, from the weights after the compensation of all earlier blocks.
+    Outputs do not depend on each other.
 
-    `square`: second moments of the inputs, [inputs, inputs].
+    `feedback`: `error_feedback` of the inputs' second moments, [inputs, inputs].
     """
+    inputs, outputs = weights.shape
+    result = RoundedMatrix(
+        np.empty(weights.shape, np.int32),
+        np.empty((-(-inputs // storage.block), outputs), np.float32),
+        np.empty((-(-inputs // storage.block), outputs), np.int32),
+    )
+
+    def round_some(start: int) -> None:
+        columns = slice(start, start + _OUTPUTS)
+        rounded = _round_outputs(weights[:, columns], feedback, storage, base)
+        for whole, part in zip(result, rounded, strict=True):
+            whole[:, columns] = part
+
+    if outputs <= _OUTPUTS:
+        return _round_outputs(weights, feedback, storage, base)
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        list(pool.map(round_some, range(0, outputs, _OUTPUTS)))
+    return result
+
+
+def _round_outputs(
+    weights: Floats, feedback: Floats, storage: BlockStorage, base: Rounding
+) -> RoundedMatrix:
     inputs, outputs = weights.shape
     block, (low, high) = storage.block, storage_span(storage.dtype)
     scales = np.empty((-(-inputs // block), outputs), np.float32)
     zeros, integers = np.empty(scales.shape, np.int32), np.empty(weights.shape, np.int32)
 
-    def to_grid(at: int, remaining: Doubles) -> Doubles:
+    def to_grid(at: int, remaining: Floats) -> Floats:
         number = at // block
         if at % block == 0:
             padded = np.zeros((outputs, block), np.float32)
             padded[:, : inputs - at] = remaining[at : at + block].T
             _, scales[number], zeros[number] = base.round(padded, storage)
-        scale = scales[number].astype(np.float64)
-        integers[at] = np.clip(np.rint(remaining[at] / scale) + zeros[number], low, high)
-        return np.asarray((integers[at] - zeros[number]) * scale)
+        scale, zero = scales[number], zeros[number].astype(np.float32)
+        levels = np.rint(remaining[at] / scale)
+        np.minimum(np.maximum(levels, low - zero, out=levels), high - zero, out=levels)
+        integers[at] = levels + zero
+        return np.asarray(levels * scale)
 
     # A block whose grid is chosen has no row outside the run with updates still to come.
     run = _RUN if block % _RUN == 0 else block * max(1, _RUN // block)
-    _round_rows(weights.astype(np.float64), square, run, to_grid)
+    _round_rows(np.array(weights, np.float32, order="C"), feedback, run, to_grid)
     return RoundedMatrix(integers, scales, zeros)
 
 
+def error_feedback(square: Doubles) -> Floats:
+    """How much of each input's rounding error all later inputs take over, of second moments
+    [inputs, inputs] in `round_blocks`.
+    """
+    return _feedback(square).astype(np.float32)
+
+
 def _round_rows(
-    remaining: Doubles, square: Doubles, run: int, rounded: Callable[[int, Doubles], Doubles]
+    remaining: Matrix, feedback: Matrix, run: int, rounded: Callable[[int, Matrix], Matrix]
 ) -> None:
     """Round the rows of weights [inputs, outputs] in order; later rows, which are overwritten,
-    compensate the error of each. `rounded` returns one row's dequantized weights; rows after the
-    end of its run of `run` rows are updated with the run.
+    compensate the error of each as `feedback` says. `rounded` returns one row's dequantized
+    weights; rows after the end of its run of `run` rows are updated with the run.
     """
-    feedback = _feedback(square)
     for start in range(0, len(remaining), run):
         end = min(start + run, len(remaining))
-        errors = np.empty((end - start, remaining.shape[1]))
+        errors = np.empty((end - start, remaining.shape[1]), remaining.dtype)
         for at in range(start, end):
             errors[at - start] = (remaining[at] - rounded(at, remaining)) / feedback[at, at]
             remaining[at + 1 : end] -= np.outer(feedback[at, at + 1 : end], errors[at - start])

@@ -5,7 +5,7 @@ from typing import ClassVar
 from mezzo.contracts.rounding import RoundedBlocks, Rounding
 from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.rounding import Floats
-from mezzo.quantize.arithmetic.block_grid import BlockGrids, Doubles, round_in_pieces
+from mezzo.quantize.arithmetic.block_grid import BlockGrids, Columns, round_in_pieces
 from mezzo.quantize.arithmetic.grid_search import GridSearch, squared_loss
 
 # Candidate ranges, as fractions of the block's: near 1 for 8 bits, to 0.5 for outliers in 4 bits.
@@ -25,7 +25,7 @@ class ClipSearch(Rounding):
         return round_in_pieces(blocks, storage, _choose_grids)
 
 
-def _choose_grids(columns: Doubles, storage: BlockStorage) -> BlockGrids:
+def _choose_grids(columns: Columns, storage: BlockStorage) -> BlockGrids:
     search = GridSearch(columns, storage, squared_loss)
     for fraction in _FRACTIONS:
         search.offer(search.candidate(fraction))

@@ -13,8 +13,8 @@ import numpy as np
 from mezzo.contracts.rounding import RoundedBlocks, Rounding
 from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.rounding import Floats
-from mezzo.quantize.arithmetic.block_grid import BlockGrids, Doubles, round_in_pieces
-from mezzo.quantize.arithmetic.grid_search import GridSearch, fitted_grids
+from mezzo.quantize.arithmetic.block_grid import BlockGrids, Columns, Doubles, round_in_pieces
+from mezzo.quantize.arithmetic.grid_search import GridFit, GridSearch
 
 _STEPS = 10
 # The norm's p is 3/4, where the source has 0.7: square roots are the same on every machine, other
@@ -32,26 +32,27 @@ class HalfQuadratic(Rounding):
         return round_in_pieces(blocks, storage, _choose_grids)
 
 
-def _choose_grids(columns: Doubles, storage: BlockStorage) -> BlockGrids:
+def _choose_grids(columns: Columns, storage: BlockStorage) -> BlockGrids:
     search = GridSearch(columns, storage, _absolute_loss)
     grids, weights = search.grids, np.ones_like(columns)
     levels = search.offer(grids)
     for number in range(_STEPS):
-        errors = columns / grids.scales
+        scales = grids.scales.astype(columns.dtype)
+        errors = columns / scales
         errors -= levels
         sparse = _shrink(errors, _FIRST_BETA * _GROWTH**number)
-        targets = columns - sparse * grids.scales
-        grids = fitted_grids(targets, levels, weights, grids, storage)
+        targets = columns - sparse * scales
+        grids = GridFit(targets, weights, storage).grids(levels, grids)
         levels = search.offer(grids)
     return search.grids
 
 
-def _absolute_loss(errors: Doubles) -> Doubles:
+def _absolute_loss(errors: Columns) -> Doubles:
     """Sum of |error| of each column, by which the source stops."""
     return np.asarray(np.abs(errors, out=errors).sum(axis=0), np.float64)
 
 
-def _shrink(errors: Doubles, beta: float) -> Doubles:
+def _shrink(errors: Columns, beta: float) -> Columns:
     """Generalized soft threshold: sign(e) * max(|e| - |e| ** (p - 1) / beta, 0)."""
     sizes = np.abs(errors)
     quarter_roots = np.sqrt(np.sqrt(sizes))

@@ -15,11 +15,12 @@ from mezzo.formats.dtypes import storage_span
 from mezzo.formats.rounding import Floats
 from mezzo.quantize.arithmetic.block_grid import (
     BlockGrids,
+    Columns,
     Doubles,
     levels_on,
     round_in_pieces,
 )
-from mezzo.quantize.arithmetic.grid_search import GridSearch, fitted_grids, squared_loss
+from mezzo.quantize.arithmetic.grid_search import GridFit, GridSearch, squared_loss
 
 # Candidate scales divide the block's range into this many more steps than the storage has.
 _MORE_STEPS = tuple(number / 5 for number in range(-5, 6))
@@ -33,18 +34,18 @@ class KQuant(Rounding):
         return round_in_pieces(blocks, storage, _choose_grids)
 
 
-def _choose_grids(columns: Doubles, storage: BlockStorage) -> BlockGrids:
-    weights = np.sqrt(np.square(columns).mean(axis=0)) + np.abs(columns)
+def _choose_grids(columns: Columns, storage: BlockStorage) -> BlockGrids:
+    weights = np.abs(columns)
+    weights += np.sqrt(squared_loss(columns) / len(columns)).astype(columns.dtype)
     roots = np.sqrt(weights)
 
-    def weighted_loss(errors: Doubles) -> Doubles:
+    def weighted_loss(errors: Columns) -> Doubles:
         return squared_loss(np.multiply(errors, roots, out=errors))
 
-    search = GridSearch(columns, storage, weighted_loss)
+    search, fit = GridSearch(columns, storage, weighted_loss), GridFit(columns, weights, storage)
     low, high = storage_span(storage.dtype)
     steps = high if storage.is_symmetric else high - low
     for more in _MORE_STEPS:
         grids = search.candidate(steps / (steps + more))
-        levels = levels_on(columns, grids, storage)
-        search.offer(fitted_grids(columns, levels, weights, grids, storage))
+        search.offer(fit.grids(levels_on(columns, grids, storage), grids))
     return search.grids
