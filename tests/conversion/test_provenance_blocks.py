@@ -15,7 +15,7 @@ from mezzo.onnx.opening import open_model
 _KEY = "mezzo.provenance"
 _MODEL = """
     <ir_version: 10, opset_import: ["": 21]>
-    g (int64[n] ids, float[n,64] given) => (float[n,64] y)
+    g (int64[n] ids, float[n,256] given) => (float[n,256] y)
     { [rows] r = Gather(table, ids)  [first] h = MatMul(r, w1)  [act] a = Relu(h)  [last] l = Gemm<transB = 1>(a, w2)
       [sum] y = Add(l, given) }"""
 _CASES = [(target, to) for target in ("onnx", "onnxruntime-cpu") for to in ("int4", "int8w", "int4,fp16")]
@@ -24,7 +24,7 @@ _CASES = [(target, to) for target in ("onnx", "onnxruntime-cpu") for to in ("int
 def _model() -> onnx.ModelProto:
     model = onnx.parser.parse_model(_MODEL)
     rng = np.random.default_rng(0)
-    for name, shape in (("table", (100, 64)), ("w1", (64, 128)), ("w2", (64, 128))):
+    for name, shape in (("table", (100, 256)), ("w1", (256, 256)), ("w2", (256, 256))):
         model.graph.initializer.append(onnx.numpy_helper.from_array(rng.normal(size=shape).astype(np.float32), name))
     return model
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import onnx
 import pytest
 
@@ -12,10 +13,10 @@ from mezzo.contracts.plans import Plan
 # One weight of each kind that a plan meets; the small one saves less than a cast costs.
 _TEXT = """
 <ir_version: 10, opset_import: ["" : 21]>
-g (int64[n] ids, float[n, 64] given) =>
-  (float[n, 128] y, float[n, 64] z, float[n, 64] w, float[n, 128] t, float[n, 8] few)
-<float[300, 64] table, float[64, 128] product, float[128, 64] turned, float[64, 64] shared, float[64, 8] small,
- float[64, 64] scaled, float[64, 64, 3] filters>
+g (int64[n] ids, float[n, 256] given) =>
+  (float[n, 256] y, float[n, 256] z, float[n, 256] w, float[n, 256] t, float[n, 8] few)
+<float[300, 256] table, float[256, 256] product, float[256, 256] turned, float[256, 256] shared, float[256, 8] small,
+ float[256, 256] scaled>
 {
     rows = Gather (table, ids)
     y = MatMul (rows, product)
@@ -69,6 +70,23 @@ def test_fused_form_takes_shared_weights_and_leaves_scaled_products() -> None:
         "turned: 8 bits, blocks of 32 along 1, fused, level 4, scales f32",
         "shared: 8 bits, blocks of 32 along 0, fused, level 4, scales f32",
     ]
+
+
+def test_weights_that_are_no_faster_in_blocks_stay_in_floats() -> None:
+    """Of ONNX Runtime's CPU; a standard form has no speed."""
+    model = onnx.parser.parse_model(_TEXT.replace("256", "128"))
+    for info in [*model.graph.value_info]:
+        dims = [dim.dim_value for dim in info.type.tensor_type.shape.dim]
+        numbers = np.ones(dims, np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(numbers, info.name))
+    del model.graph.value_info[:]
+    plan = mezzo.plan(model, to="int4", target="onnxruntime-cpu")
+    assert [name for name, _ in plan.in_blocks] == ["weight table"]
+    assert (
+        "product: too-small: onnxruntime-cpu is faster with floats in weights of fewer than 65536 elements"
+        in _why_floats(plan)
+    )
+    assert len(mezzo.plan(model, to="int4", target="onnx").in_blocks) == 4
 
 
 def test_scales_have_the_type_of_their_readers() -> None:
@@ -137,9 +155,10 @@ def test_plan_that_leaves_a_weight_in_floats_says_so() -> None:
 def test_weights_have_their_bytes_and_readers() -> None:
     weights = {w.value: w for w in mezzo.plan(_model(), to="int4,fp16", target="onnx").weights}
     product, small = weights["product"], weights["small"]
-    # Half a byte an element, and for each of 256 blocks a scale of two bytes and half a byte of zero point.
-    assert (product.size_bytes, product.stored_bytes, product.readers) == (32768, 4096 + 256 * 2 + 128, ("MatMul:y",))
-    assert (small.size_bytes, small.stored_bytes) == (2048, 1024)
+    # Half a byte an element, and for each of 2048 blocks a scale of two bytes and half a byte of zero point.
+    sizes = product.size_bytes, product.stored_bytes
+    assert (sizes, product.readers) == ((4 << 16, (1 << 15) + 2048 * 2 + 1024), ("MatMul:y",))
+    assert (small.size_bytes, small.stored_bytes) == (8192, 4096)
     assert mezzo.plan(_model(), to="fp16", target="onnx").weights == ()
 
 
@@ -150,7 +169,7 @@ def test_explanation_tells_how_a_weight_is_stored() -> None:
         "value product: stored, or of no floats, and read by MatMul:y MatMul:y (MatMul) runs in f32:"
     )
     assert words.endswith(
-        "Rule weights-only. how its weights are stored weight product: int4, 32.8 KB before, 5.25 KB after 32 elements"
+        "Rule weights-only. how its weights are stored weight product: int4, 262 KB before, 42.0 KB after 32 elements"
         " along axis 0 share a scale in f32, with a zero point; rounded by 'k-quant' onnx reads it so (ONNX"
         " DequantizeLinear-21: a standard, and no kernel of anybody's; opset 21) (rule blocks) what would change it"
         " exclude=['MatMul:y'] keeps weight product in floats"
@@ -171,15 +190,15 @@ def test_random_inputs_alone_call_no_weights_wrong() -> None:
     """The difference of two products whose weights are nearly equal is lost in four bits, by any inputs."""
     model = onnx.parser.parse_model("""
         <ir_version: 10, opset_import: ["" : 21]>
-        g (float[n, 64] x) => (float[n, 64] y) <float[64, 64] first, float[64, 64] second> {
+        g (float[n, 256] x) => (float[n, 256] y) <float[256, 256] first, float[256, 256] second> {
             a = MatMul (x, first)
             b = MatMul (x, second)
             y = Sub (a, b)
         }""")
     del model.graph.value_info[:]
     for name, off in (("first", 0.0), ("second", 0.01)):
-        numbers = [((7 * at) % 31 - 15) / 16 + off * ((at % 3) - 1) for at in range(64 * 64)]
-        model.graph.initializer.append(onnx.helper.make_tensor(name, onnx.TensorProto.FLOAT, [64, 64], numbers))
+        numbers = [((7 * at) % 31 - 15) / 16 + off * ((at % 3) - 1) for at in range(256 * 256)]
+        model.graph.initializer.append(onnx.helper.make_tensor(name, onnx.TensorProto.FLOAT, [256, 256], numbers))
     measured = mezzo.convert(model, to="int4", target="onnxruntime-cpu").measured
     assert measured is not None and measured.ruling is None
     assert [note.partition(" are off by ")[0] for note in measured.notes if "random" in note] == [

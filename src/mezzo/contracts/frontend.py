@@ -245,8 +245,8 @@ class Model(Protocol):
 
         Remaining nodes keep their names, and values are equal up to rounding. A result of it is a
         result of this model. `copied`: size of a second copy of a constant in the result, relative
-        to its own, 1 if it stays FP32; nothing is copied that makes the result larger than the
-        model. `respellings`: the target's rewrites.
+        to its own, 1 if it stays FP32, infinite to make none; nothing is copied that makes the
+        result larger than the model. `respellings`: the target's rewrites.
         """
 
     def corrected(self, corrections: "Sequence[Correction]") -> "Model":
@@ -296,8 +296,8 @@ class Model(Protocol):
     def materialize(self, result: Artifact) -> Artifact:
         """A result with all its weights, for Python users."""
 
-    def size_of(self, whole: Artifact) -> int:
-        """Size of a result with all its weights, in bytes."""
+    def size_of(self, result: Artifact) -> int:
+        """Size of a result with all its weights, in bytes, before it is written."""
 
     # -- looking -----------------------------------------------------------------------------------
 

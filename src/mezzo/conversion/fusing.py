@@ -1,5 +1,6 @@
 """Normal form of a model before quantization: constant folding and fusion of adjacent operators."""
 
+import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
@@ -8,11 +9,13 @@ from mezzo.common.message_style import option
 from mezzo.contracts.frontend import Model
 from mezzo.contracts.plans import Plan
 from mezzo.conversion.judged_model import judge_model
+from mezzo.formats.block_storage import BlockForm
 from mezzo.formats.dtypes import HIGH, size_bits
 from mezzo.formats.precision_line import PrecisionLine, float_of
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
 from mezzo.planner.options import Options
+from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.planner import matched, rows_of
 from mezzo.planner.verdicts.rules import nodes_in
 from mezzo.report.layout.numbers import spell_count
@@ -68,7 +71,10 @@ def _fuse(model: Model, options: Options) -> tuple[Model, Options]:
     excluded = {node.id for pattern in planning.exclude for node in matched(graph, pattern)}
     unfused = sorted(excluded.union(*(nodes_in(graph, region) for region in regions)))
     fused = model.fused(
-        reading, unfused, _copied(planning.line, planning.weight_bits), planning.target.respellings
+        reading,
+        unfused,
+        _copied(planning.line, planning.weight_bits, _forms(planning)),
+        planning.target.respellings,
     )
     if fused is model:
         return model, options
@@ -93,8 +99,9 @@ def fused_as(model: Model, given: Plan, respellings: Sequence[Respelling] = ()) 
         return model
     ops = {name: node.op for name, node in given.by_name.items()}
     unfused = [node.id for node in reading.graph.nodes if ops.get(node.name) == node.op]
-    bits = {storage.bits for _, storage in given.in_blocks}
-    return model.fused(reading, unfused, _copied(given.line, bits), respellings)
+    storages = [storage for _, storage in given.in_blocks]
+    bits, forms = ({getattr(each, name) for each in storages} for name in ("bits", "form"))
+    return model.fused(reading, unfused, _copied(given.line, bits, forms), respellings)
 
 
 def _came_quantized(graph: Graph) -> bool:
@@ -108,8 +115,19 @@ def _is_fused(line: PrecisionLine, fuse: str, is_in_blocks: bool) -> bool:
     return fuse == "simplify" or (fuse != "none" and (line.quantized is not None or is_in_blocks))
 
 
-def _copied(line: PrecisionLine, weight_bits: Collection[int]) -> float:
-    """Bytes of a stored weight at the line's lowest level, or in blocks, relative to FP32."""
+def _forms(planning: PlanningOptions) -> Collection[BlockForm]:
+    """The forms of the weights in blocks that a target's kernels read."""
+    return {row.form for row in planning.target.in_blocks if row.bits in planning.weight_bits}
+
+
+def _copied(
+    line: PrecisionLine, weight_bits: Collection[int], forms: Collection[BlockForm]
+) -> float:
+    """Bytes of a stored weight at the line's lowest level, or in blocks, relative to FP32; infinite
+    if kernels read a weight both as it is and transposed.
+    """
+    if line.quantized is None and BlockForm.FUSED in forms:
+        return math.inf
     levels = [] if line.quantized_format is None else [size_bits(line.quantized_format)]
     return min([*levels, *weight_bits, size_bits(HIGH)]) / size_bits(HIGH)
 

@@ -18,7 +18,8 @@ class BlockKernel:
     of a product. `bits` and, by preference, `blocks`: elements that share a scale. `is_symmetric`:
     symmetric integers only; False where zero points are as fast. `floats`: types of the other
     operands, which are those of the scales. `form`, `accuracy_level`: as of `BlockStorage`.
-    `attributes` must all match. `source`, `since`: the evidence, and the version it is of.
+    `least_elements`: weights of fewer are faster in floats. `attributes` must all match. `source`,
+    `since`: the evidence, and the version it is of.
     """
 
     dialect: str = "onnx"
@@ -32,6 +33,7 @@ class BlockKernel:
     floats: frozenset[DType] = frozenset({HIGH, DType.FLOAT16})
     form: BlockForm
     accuracy_level: int = 0
+    least_elements: int = 0
     versions: tuple[int, int] = EVERY_VERSION
     attributes: Mapping[str, object] = field(default_factory=dict)
     source: str

@@ -15,6 +15,7 @@ from mezzo.contracts.plans import StoreInBlocks
 from mezzo.formats.block_storage import BlockForm, BlockStorage
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Node, Use
+from mezzo.ir.weight_reads import weight_reads
 from mezzo.onnx.edit.dynamic_products import RUNTIME_DIALECT
 from mezzo.onnx.edit.forms import Forms
 from mezzo.onnx.edit.placement import Placement
@@ -60,6 +61,7 @@ class FusedBlocks:
         self._graph, self._handles, self._forms = graph, handles, forms
         self._placement, self._quantizing, self._blobs = placement, quantizing, blobs
         self._readers: list[_Reader] = []
+        self._transposes: dict[int, Node] = {}  # between weights and their readers, by id
 
     def store(self, edit: StoreInBlocks) -> None:
         """Store a weight as integers. Called before other edits change the float weight.
@@ -71,8 +73,8 @@ class FusedBlocks:
         problem = self._problem(number, storage)
         readers = [] if problem else self._nodes(number)
         problem = problem or (None if readers else "nothing reads it")
-        for node in readers:
-            reason = self._objection(node, number, storage)
+        for node, through in readers:
+            reason = self._objection(node, through, number, storage)
             problem = problem or (reason and f"{node.op} {node.name!r} reads it, {reason}")
         if problem:
             name = self._graph.values[number].name
@@ -82,10 +84,11 @@ class FusedBlocks:
             )
         tensor = self._handles.tensors[number]
         shape = tuple(tensor.dims)
-        has_products = any(node.op != _TABLE for node in readers)
-        has_tables = any(node.op == _TABLE for node in readers)
+        has_products = any(node.op != _TABLE for node, _ in readers)
+        has_tables = any(node.op == _TABLE for node, _ in readers)
         # A row of whole blocks has the same bytes for both operators.
-        is_shared = has_products and has_tables and shape[-1] % storage.block == 0
+        width = shape[storage.axis]
+        is_shared = has_products and has_tables and width % storage.block == 0
 
         def hold(part: BlockPart, word: str) -> str:
             return self._quantizing.hold(number, word, self._blobs.in_blocks(tensor, storage, part))
@@ -94,14 +97,16 @@ class FusedBlocks:
         table = rows
         row_shape = ""
         if is_shared:
-            lengths = np.array([-1, shape[-1] * storage.bits // 8], np.int64)
+            lengths = np.array([-1, width * storage.bits // 8], np.int64)
             row_shape = self._quantizing.hold(number, "shape", numpy_helper.from_array(lengths))
         elif has_tables:
             table = hold(BlockPart.TABLE, "quantized_table" if has_products else "quantized")
         rest = [hold(BlockPart.SCALES, "scale")]
         if not storage.is_symmetric:
             rest.append(hold(BlockPart.ZERO_POINTS, "zero_point"))
-        for node in readers:
+        for node, through in readers:
+            if through is not None:
+                self._transposes[through.id] = through
             is_table = node.op == _TABLE
             parts = (table if is_table else rows, *rest)
             self._readers.append(_Reader(node, storage, shape, parts, row_shape))
@@ -119,15 +124,41 @@ class FusedBlocks:
             return f"its blocks are of {storage.block}, wanted a power of two from {_LEAST_BLOCK}"
         return None
 
-    def _nodes(self, number: int) -> list[Node]:
-        """The nodes that read a weight after the edits, once per operand."""
+    def _nodes(self, number: int) -> list[tuple[Node, Node | None]]:
+        """The nodes that read a weight after the edits, once per operand, and the Transpose that
+        lies between.
+        """
+        nodes = self._graph.nodes
+        through = {use.node: between for use, between in weight_reads(self._graph, number)}
+        between = {node for node in through.values() if node is not None}
+        readers: list[tuple[Node, Node | None]] = []
+        for use in self._uses(number):
+            if use.node not in between:
+                readers.append((nodes[use.node], None))
+                continue
+            (result,) = nodes[use.node].outputs
+            assert result is not None, "operators read it"
+            readers += ((nodes[later.node], nodes[use.node]) for later in self._uses(result))
+        return readers
+
+    def _uses(self, number: int) -> list[Use]:
         rewired = self._forms.rewired
         uses = {use for use, form in rewired.items() if form[0] == number}
         uses.update(use for use in self._graph.uses[number] if use not in rewired)
-        return [self._graph.nodes[use.node] for use in sorted(uses)]
+        return sorted(uses)
 
-    def _objection(self, node: Node, number: int, storage: BlockStorage) -> str | None:
+    def _objection(
+        self, node: Node, through: Node | None, number: int, storage: BlockStorage
+    ) -> str | None:
         """Why an operator has no counterpart that reads the integers; None if it has one."""
+        weight = number
+        if through is not None:
+            form = self._forms.rewired.get(Use(through.id, 0), (number, storage.scale_dtype))
+            if form[1] is not storage.scale_dtype:
+                return f"through a Transpose as {form[1]}, and its scales are {storage.scale_dtype}"
+            (result,) = through.outputs
+            assert result is not None, "operators read it"
+            number = result
         proto = self._handles.protos[node.id] if node.kind is Kind.OP else None
         if proto is None or canonical(proto.domain) or node.op not in ("MatMul", "Gemm", _TABLE):
             return "which is no MatMul, Gemm or Gather"
@@ -139,23 +170,28 @@ class FusedBlocks:
         form = self._forms.rewired.get(Use(node.id, operand), (number, storage.scale_dtype))
         if form[1] is not storage.scale_dtype:
             return f"as {form[1]}, and its scales are {storage.scale_dtype}"
+        tensor = self._handles.tensors[weight]
         if node.op == _TABLE:
-            return self._table_objection(node, number, storage)
-        attributes, is_transposed = node.attributes, bool(node.attributes.get("transB", 0))
+            return self._table_objection(node, through, tensor.dims[storage.axis], storage)
+        attributes = node.attributes
+        is_transposed = bool(attributes.get("transB", 0)) != (through is not None)
         if any(attributes.get(name, value) != value for name, value in _NEUTRAL.items()):
             return f"with others than {', '.join(f'{k}={v}' for k, v in _NEUTRAL.items())}"
         if storage.axis != int(is_transposed):
             return f"along axis {int(is_transposed)}, and its blocks are along axis {storage.axis}"
         bias = node.inputs[_BIAS] if len(node.inputs) > _BIAS else None
-        columns = self._handles.tensors[number].dims[0 if is_transposed else 1]
+        columns = tensor.dims[0 if is_transposed else 1]
         if bias is not None and self._graph.shapes.get(bias) != (columns,):
             return f"with a bias that is no vector of {columns}"
         return None
 
-    def _table_objection(self, node: Node, number: int, storage: BlockStorage) -> str | None:
-        if node.attributes.get("axis", 0) not in (0, -2) or storage.axis != 1:
-            return "and GatherBlockQuantized reads rows with blocks along axis 1"
-        width = self._handles.tensors[number].dims[1]
+    @staticmethod
+    def _table_objection(
+        node: Node, through: Node | None, width: int, storage: BlockStorage
+    ) -> str | None:
+        along = 1 if through is None else 0
+        if node.attributes.get("axis", 0) not in (0, -2) or storage.axis != along:
+            return f"and GatherBlockQuantized reads rows with blocks along axis {along}"
         return (
             f"and its rows of {width} elements end in half a byte"
             if (width * storage.bits % 8)
@@ -163,7 +199,11 @@ class FusedBlocks:
         )
 
     def put_in_place(self) -> None:
-        """Replace the readers. Called when the names of all operands are final."""
+        """Replace the readers, and remove the Transposes between. Called when the names of all
+        operands are final.
+        """
+        for number, node in self._transposes.items():
+            self._placement.remove(node.scope, self._handles.proto(number))
         for reader in self._readers:
             proto, node = self._handles.proto(reader.node.id), reader.node
             name_node(proto, node.name)

@@ -6,6 +6,7 @@ import onnx
 
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
+from mezzo.onnx.protos.entries import remove_named
 from mezzo.onnx.protos.order import sort_nodes
 from mezzo.onnx.read.handles import Handles
 
@@ -23,6 +24,7 @@ class Placement:
         self._handles = handles
         # By scope: a node of the Graph, the distance of the new node's rank from its rank.
         self._queued: dict[int, list[tuple[int | None, float, onnx.NodeProto]]] = {}
+        self._removed: dict[int, int] = {}  # scopes of protos, by their ids
 
     def add(self, scope: int, after: int | None, node: onnx.NodeProto) -> None:
         """Queue a node for insertion into a scope, after node `after` of the Graph; None: first."""
@@ -33,6 +35,11 @@ class Placement:
         operator keep the order in which they are queued.
         """
         self._queue(scope, reader, _BEFORE, node)
+
+    def remove(self, scope: int, proto: onnx.NodeProto) -> None:
+        """Queue a node of a scope for removal, with what is known of its results."""
+        self._removed[id(proto)] = scope
+        remove_named(self._handles.owners[scope].value_info, {*proto.output})
 
     def _queue(self, scope: int, anchor: int | None, distance: float, node: onnx.NodeProto) -> None:
         self._queued.setdefault(scope, []).append((anchor, distance, node))
@@ -51,7 +58,8 @@ class Placement:
         place, so handles to other nodes remain valid.
         """
         scopes = {scope for scope, proto in self._handles.casts if id(proto) in dropped}
-        scopes.update(self._queued)
+        scopes.update(self._queued, self._removed.values())
+        dropped = dropped | self._removed.keys()
         for scope in sorted(scopes, reverse=True):  # subgraphs before the nodes that own them
             nodes = self._handles.owners[scope].node
             protos = list(nodes)

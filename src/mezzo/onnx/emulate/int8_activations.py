@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 
 from mezzo.formats.block_storage import BlockStorage
+from mezzo.ir.weight_reads import weight_reads
 from mezzo.onnx.protos.node_builder import NodeBuilder
 from mezzo.onnx.read.reading import OnnxReading
 
@@ -39,7 +40,7 @@ def int8_products(
         if storage.accuracy_level != _INT8_LEVEL:
             continue
         length = reading.handles.tensors[value].dims[storage.axis]
-        for use in reading.graph.uses[value]:
+        for use, _ in weight_reads(reading.graph, value):
             if use.operand == 1:  # not the table of a Gather
                 products[use.node] = SummedAxis(length, storage.block)
     return products

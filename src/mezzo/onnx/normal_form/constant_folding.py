@@ -59,7 +59,7 @@ _RESHAPING = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"
 
 def fold_constants(scope: GraphScope) -> bool:
     """Replace operators on constants by initializers; True if there were any."""
-    weights = _weights(scope) if scope.copied < 1.0 else frozenset[str]()
+    weights = _weights(scope) if scope.copied != 1.0 else frozenset[str]()
     sizes = _foldable(scope, frozenset(), weights)
     growing = _growing(scope, sizes)
     if growing:
@@ -102,7 +102,7 @@ def _growing(scope: GraphScope, sizes: Mapping[str, int]) -> Set[str]:
             continue
         results = [result for node in folded for result in node.output if result in sizes]
         grown = _SCALES * scope.copied * sum(sizes[result] for result in results)
-        if grown + spent > (1.0 - scope.copied) * (total - size):
+        if not grown + spent <= (1.0 - scope.copied) * (total - size):  # also if it is infinite
             growing.update(results)
         else:
             spent += grown

@@ -11,7 +11,8 @@ from mezzo.formats.block_storage import BlockForm, BlockStorage
 from mezzo.formats.dtypes import FLOATING, HIGH, DType
 from mezzo.formats.format_words import weight_word
 from mezzo.ir.graph import Graph
-from mezzo.ir.nodes import Kind, Use
+from mezzo.ir.nodes import Kind
+from mezzo.ir.weight_reads import WeightRead, weight_reads
 from mezzo.tables.block_kernels import BlockKernel
 from mezzo.tables.target import Target
 
@@ -22,7 +23,9 @@ USUAL_ROUNDING = "k-quant"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockWeight:
-    """A weight that all its readers can read in blocks. `rows`: a kernel for each of its uses."""
+    """A weight that all its readers can read in blocks. `rows`: a kernel for each of its
+    `weight_reads`; axes are the weight's.
+    """
 
     value: int
     name: str
@@ -78,8 +81,8 @@ def judge_weights(
 ) -> Iterator[BlockWeight | FloatWeight]:
     """Every float constant of a model: whether its readers can read it in blocks, or why not.
 
-    Every use must have a kernel, and all kernels one axis and form. Readers of a DequantizeLinear
-    share it, which runtimes do not fuse, so there it has one reader.
+    Every read must have a kernel, and all kernels one axis and form. Readers of a DequantizeLinear
+    share it, which runtimes do not fuse, so there it has one reader, and none through a Transpose.
     """
     for number in graph.constants:
         is_float = graph.values[number].dtype in FLOATING
@@ -100,8 +103,8 @@ def _obstacle(graph: Graph, number: int, excluded: Set[int]) -> tuple[str, str] 
         return "too-small", f"with fewer than {_LEAST_ELEMENTS} elements it is not worth the nodes"
     if facts.has_nan or facts.has_infinity:
         return "not-finite", "it holds NaN or infinity, which no integer can stand for"
-    for use in graph.uses[number]:
-        if use.node in excluded:
+    for use, through in weight_reads(graph, number):
+        if not excluded.isdisjoint((use.node, through)):
             reader = graph.nodes[use.node].name
             options = f"{option('exclude')} or {option('keep_region')}"
             return "excluded", f"{reader!r} reads it, which {options} leaves as it is"
@@ -114,63 +117,69 @@ def _judge_readers(
     graph: Graph, target: Target, bits: int, number: int
 ) -> BlockWeight | FloatWeight:
     """Whether the kernels of a weight's readers can read it in blocks."""
-    uses, shape, word = graph.uses[number], graph.shapes[number] or (), weight_word(bits)
-    by_use = _rows_by_use(graph, target, uses, bits, len(shape))
-    for use, rows in zip(uses, by_use, strict=True):
+    reads, shape, word = weight_reads(graph, number), graph.shapes[number] or (), weight_word(bits)
+    by_read = _rows_by_read(graph, target, reads, bits, len(shape))
+    for read, rows in zip(reads, by_read, strict=True):
         if not rows:
-            node = graph.nodes[use.node]
+            node = graph.nodes[read.use.node]
             return FloatWeight(
                 number,
                 "no-block-kernel",
                 f"{node.name!r} reads it, and {target.name} has no {node.op} that reads such an"
                 f" operand in {word}",
             )
-    agreeing = _agreeing(by_use, len(shape))
+    agreeing = _agreeing(by_read, len(shape))
     if not agreeing:
         because = "its readers would need blocks along different axes, or different operators"
         return FloatWeight(number, "readers-differ", because)
     chosen = next((rows for rows in agreeing if _may_share(rows)), None)
     if chosen is None:
         because = (
-            f"{len(uses)} operators read it, and {target.name} computes a DequantizeLinear that"
+            f"{len(reads)} operators read it, and {target.name} computes a DequantizeLinear that"
             " several read anew at each run"
         )
         return FloatWeight(number, "several-readers", because)
     sizes = tuple(size for size in shape if size is not None)  # those of a constant are known
+    least = max(row.least_elements for row in chosen)
+    if graph.constants[number].elements < least:
+        because = f"{target.name} is faster with floats in weights of fewer than {least} elements"
+        return FloatWeight(number, "too-small", because)
     weight = BlockWeight(value=number, name=graph.producer(number).name, shape=sizes, rows=chosen)
     if not weight.blocks:
         return FloatWeight(number, "readers-differ", "its readers accept no common size of blocks")
     return weight
 
 
-def _rows_by_use(
-    graph: Graph, target: Target, uses: Sequence[Use], bits: int, rank: int
+def _rows_by_read(
+    graph: Graph, target: Target, reads: Sequence[WeightRead], bits: int, rank: int
 ) -> list[list[BlockKernel]]:
-    """The kernels for each use of a weight, the preferred first."""
-    by_use: list[list[BlockKernel]] = []
-    for use in uses:
+    """The kernels for each read of a weight, the preferred first; axes are the weight's."""
+    by_read: list[list[BlockKernel]] = []
+    for use, through in reads:
         node = graph.nodes[use.node]
         dialect, op, version = node.signature.operator
-        by_use.append(
-            [
-                row
-                for row in target.in_blocks
-                if row.bits == bits
-                and row.rank == rank
-                and row.fits(dialect, op, use.operand, version, node.attributes)
-            ]
-        )
-    return by_use
+        rows = [
+            row
+            for row in target.in_blocks
+            if row.bits == bits
+            and row.rank == rank
+            and row.fits(dialect, op, use.operand, version, node.attributes)
+        ]
+        if through is not None:
+            turned = [row for row in rows if row.form is BlockForm.FUSED]
+            rows = [replace(row, axis=1 - row.axis % rank) for row in turned]
+        by_read.append(rows)
+    return by_read
 
 
-def _agreeing(by_use: Sequence[Sequence[BlockKernel]], rank: int) -> list[tuple[BlockKernel, ...]]:
-    """Kernels for all uses with one axis and one form, in the first use's order."""
+def _agreeing(by_read: Sequence[Sequence[BlockKernel]], rank: int) -> list[tuple[BlockKernel, ...]]:
+    """Kernels for all reads with one axis and one form, in the first read's order."""
     agreeing: list[tuple[BlockKernel, ...]] = []
-    for first in by_use[0] if by_use else ():
+    for first in by_read[0] if by_read else ():
         kept = (first.axis % rank, first.form)
         rows = [
             next((row for row in rows if (row.axis % rank, row.form) == kept), None)
-            for rows in by_use
+            for rows in by_read
         ]
         if None not in rows:
             agreeing.append(tuple(row for row in rows if row is not None))
@@ -182,10 +191,13 @@ def _may_share(rows: Sequence[BlockKernel]) -> bool:
 
 
 def _rows_for(
-    graph: Graph, target: Target, uses: Sequence[Use], bits: int, rank: int
+    graph: Graph, target: Target, number: int, bits: int
 ) -> tuple[BlockKernel, ...] | None:
-    """One kernel for each use; None if a use has none, or they differ in axis or form."""
-    agreeing = _agreeing(_rows_by_use(graph, target, uses, bits, rank), rank)
+    """One kernel for each read; None if one has none, or they differ in axis or form."""
+    rank = len(graph.shapes[number])
+    agreeing = _agreeing(
+        _rows_by_read(graph, target, weight_reads(graph, number), bits, rank), rank
+    )
     return next((rows for rows in agreeing if _may_share(rows)), None)
 
 
@@ -209,7 +221,7 @@ def may_read_in(
     graph: Graph, target: Target, number: int, storage: BlockStorage, dtype: DType
 ) -> bool:
     """Whether the kernels that read a weight in blocks compute in a type; true without kernels."""
-    rows = _rows_for(graph, target, graph.uses[number], storage.bits, len(graph.shapes[number]))
+    rows = _rows_for(graph, target, number, storage.bits)
     return rows is None or all(dtype in row.floats for row in rows)
 
 
@@ -221,12 +233,17 @@ def bound_readers(problem: Problem, target: Target) -> Problem:
     barred: dict[DType, set[int]] = {dtype: set() for dtype in line.other_dtypes}
     links: list[tuple[int, int, int]] = []
     for number, storage in problem.in_blocks.items():
-        uses = graph.uses[number]
+        readers = [
+            node
+            for read in weight_reads(graph, number)
+            for node in (read.use.node, read.through)
+            if node is not None
+        ]
         for dtype in line.other_dtypes:
             if not may_read_in(graph, target, number, storage, dtype):
-                barred[dtype].update(use.node for use in uses)
-        if storage.form is BlockForm.FUSED and uses:
-            first, *others = (use.node for use in uses)
+                barred[dtype].update(readers)
+        if storage.form is BlockForm.FUSED and readers:
+            first, *others = dict.fromkeys(readers)
             links += [(at, first, other) for at in line.thresholds for other in others]
 
     def bar(level: int, choices: Iterable[Choice]) -> Iterator[Choice]:
@@ -250,7 +267,7 @@ def with_scales(problem: Problem, levels: Sequence[int]) -> Problem:
 
 
 def _reader_dtype(problem: Problem, levels: Sequence[int], number: int) -> DType:
-    use = problem.graph.uses[number][0]
+    use, _ = weight_reads(problem.graph, number)[0]
     return problem.line.dtypes[problem.capped(use, levels[use.node])]
 
 
