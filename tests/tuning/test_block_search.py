@@ -13,7 +13,9 @@ from mezzo.common.errors import ContractError, InputError
 from mezzo.contracts.options.request import Request
 from mezzo.conversion.results import open_source
 from mezzo.evaluate.data_session import DataSession, open_session
+from mezzo.onnx.run.weight_trials import OnnxWeightTrials
 from mezzo.planner.options import read_options
+from mezzo.tuning.storage import gptq_inputs
 from mezzo.tuning.storage.search import BlockSearch
 from mezzo.tuning.storage.sensitivity import round_activations
 
@@ -41,6 +43,27 @@ def _network(seed: int, layers: int = 3) -> onnx.ModelProto:
         value = f"x{number}"
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", _WIDTH]) for name in ("x", value)]
     graph = helper.make_graph(nodes, "g", ports[:1], ports[1:], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def _tied(seed: int) -> onnx.ModelProto:
+    """A table of embeddings that the head reads transposed, with products between."""
+    rng = np.random.default_rng(seed)
+    table = rng.standard_normal((700, _WIDTH)).astype(np.float32)
+    product = rng.standard_normal((_WIDTH, _WIDTH)).astype(np.float32) / np.float32(_WIDTH**0.5)
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["e"]),
+        helper.make_node("MatMul", ["e", "w"], ["h"]),
+        helper.make_node("Transpose", ["table"], ["turned"], perm=[1, 0]),
+        helper.make_node("MatMul", ["h", "turned"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("ids", TensorProto.INT64, ["n"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 700])],
+        [numpy_helper.from_array(table, "table"), numpy_helper.from_array(product, "w")],
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
@@ -127,6 +150,33 @@ def test_budget_of_bytes_is_used_and_never_passed(share: float, tmp_path: Path) 
     assert 0.9 * allowed - 8192 <= result.stat().st_size <= allowed
 
 
+@pytest.mark.parametrize("target", ["onnxruntime-cpu", "onnx"])
+def test_budget_of_bytes_counts_a_tied_table_as_it_is_stored(target: str, tmp_path: Path) -> None:
+    """Once where kernels share it, or twice: the result is within the budget either way."""
+    model, result, rng = _tied(0), tmp_path / "out.onnx", np.random.default_rng(0)
+    data = [{"ids": rng.integers(0, 700, 64)} for _ in range(8)]
+    allowed = int(0.4 * len(model.SerializeToString()))
+    tuned = mezzo.tune(model, result, to="int4,int8w", target=target, data=data, max_bytes=allowed, check=False)
+    assert 0.5 * allowed < result.stat().st_size <= allowed
+    tables = [name for name, _ in tuned.plan.in_blocks if name != "weight w"]
+    assert len(tables) == (1 if target == "onnxruntime-cpu" else 2)
+
+
+@pytest.mark.parametrize("many", [1, 2, 40])
+def test_moments_that_exceed_the_memory_are_collected_in_groups(monkeypatch: pytest.MonkeyPatch, many: int) -> None:
+    """The result is the same, and GPTQ is left out where one input alone exceeds it."""
+    expected = _search(_network(1), _data(1), to="int4").weights
+    monkeypatch.setattr(gptq_inputs, "_MOST_BYTES", many * 8 * 128 * 128)
+    found = _search(_network(1), _data(1), to="int4").weights
+    limited = [width for width in (64, 128, 256) if width**2 > many * 128**2]
+    for weight, other in zip(expected, found, strict=True):
+        if weight.name.startswith("down") and limited:
+            continue
+        assert weight == other
+    roundings = {option.storage.rounding for weight in found for option in weight.options if option.storage}
+    assert "gptq" in roundings
+
+
 def test_less_bytes_than_any_storage_takes_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"max_bytes is 1\.00 KB, and .* takes .* in the fewest bits of to; allow that"
@@ -152,3 +202,25 @@ def test_activations_are_rounded_by_blocks_of_a_row() -> None:
     rows = np.array([[127.0, 1.4, -2.5, 0.0, 0.3, -0.6]], np.float32)
     expected = np.array([[127.0, 1.0, -2.0, 0.0, 64 * 0.6 / 127, -0.6]], np.float32)
     np.testing.assert_allclose(round_activations(rows, 3), expected, rtol=1e-6)
+
+
+def test_runs_of_single_weights_are_resumed_for_another_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, data, state = _network(3), _data(3, 8), tmp_path / "state.json"
+
+    def tune(name: str, max_error: float, resume: Path | None) -> tuple[object, bytes]:
+        path = tmp_path / name
+        tuned = mezzo.tune(
+            model, path, to="int4,int8w", target="onnx", data=data, max_error=max_error, resume=resume,
+            check=False, provenance=False,
+        )  # fmt: skip
+        return tuned.plan.in_blocks, path.read_bytes()
+
+    alone = tune("alone.onnx", 0.05, None)
+    tune("other.onnx", 0.2, state)
+
+    def refuse(*_: object) -> object:
+        raise AssertionError("a weight is run again")
+
+    monkeypatch.setattr(OnnxWeightTrials, "_run_suffix", refuse)
+    monkeypatch.setattr(OnnxWeightTrials, "_run_whole", refuse)
+    assert tune("resumed.onnx", 0.05, state) == alone

@@ -167,12 +167,24 @@ class WeightTrials(Protocol):
     def weight(self, value: int) -> "npt.NDArray[np.float32]":
         """The elements of a weight."""
 
-    def dequantized(self, value: int, storage: BlockStorage) -> "npt.NDArray[np.float32]":
-        """The elements of a weight after a round trip through blocks."""
+    def dequantized(
+        self, numbers: "npt.NDArray[np.float32]", storage: BlockStorage
+    ) -> "npt.NDArray[np.float32]":
+        """Elements of a weight, or of some of its whole blocks, after a round trip through
+        blocks.
+        """
 
     def run(self, feeds: Feeds, exchanged: "Mapping[int, npt.NDArray[np.float32]]") -> Answers:
         """The outputs with these elements in place of weights. Raises InputError: the feeds do not
         fit.
+        """
+
+    def each_alone(
+        self, many: Sequence[Feeds]
+    ) -> "Iterator[tuple[int, Callable[[npt.NDArray[np.float32]], Sequence[Answers]]]]":
+        """Each weight, in the order in which the model reads them, and what runs all feeds with
+        other elements in its place alone; it is called before the next weight is asked for.
+        Raises InputError: the feeds do not fit.
         """
 
 

@@ -26,7 +26,7 @@ from mezzo.onnx.edit.checking import OnnxValidity, Strictness, find_fault, stand
 from mezzo.onnx.files.files import ModelSource
 from mezzo.onnx.files.magnitudes import facts
 from mezzo.onnx.files.runnable_model import RunnableModel, whole_of
-from mezzo.onnx.files.save import OnnxStore, materialize
+from mezzo.onnx.files.save import OnnxStore, file_bytes, materialize
 from mezzo.onnx.folder import low_weights, ports_of
 from mezzo.onnx.protos.constants import read_constants
 from mezzo.onnx.protos.graphs import nodes_of
@@ -297,10 +297,9 @@ class OnnxModel:
         """A result with all weights inline; the same object if none are in files."""
         return materialize(model, self.source.blobs) if len(self.source.blobs) else model
 
-    def size_of(self, whole: onnx.ModelProto) -> int:
-        """Size of a model as a file."""
-        size_bytes: int = whole.ByteSize()
-        return size_bytes
+    def size_of(self, result: onnx.ModelProto) -> int:
+        """Size of a result as a file."""
+        return file_bytes(result, self.source)
 
     def ports(self, result: onnx.ModelProto | None = None) -> tuple[Port, ...]:
         """Inputs and outputs that are tensors of a known type, of the model or of a result."""

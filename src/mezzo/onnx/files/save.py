@@ -69,12 +69,7 @@ def save(
     path = Path(dst)
     data_path = path.with_name(path.name + data_suffix)
     check_destination(path)
-    data = _serialize(model)
-    with _telling_damage(source.blobs):
-        layout = FileLayout(source.blobs, data, data_path.name)
-        rope = layout.inline()
-    if source.is_external or rope.size_bytes > MAX_MESSAGE_BYTES:
-        rope = layout.external()
+    layout, rope = _lay_out(model, source, data_path.name)
     paths = (path, data_path) if layout.payloads.pieces else (path,)
     for written in paths[1:]:
         check_destination(written)
@@ -97,6 +92,24 @@ def save(
             f"cannot write {quote(path)}: {error.strerror or error}; nothing was changed"
         ) from error
     return Saved(paths, total)
+
+
+def file_bytes(model: onnx.ModelProto, source: ModelSource) -> int:
+    """Size of a model as `save` would write it. Raises ModelError: a payload cannot be read."""
+    layout, rope = _lay_out(model, source, DATA_SUFFIX)
+    return rope.size_bytes + layout.payloads.size_bytes
+
+
+def _lay_out(
+    model: onnx.ModelProto, source: ModelSource, data_name: str
+) -> tuple[FileLayout, wire.Rope]:
+    data = _serialize(model)
+    with _telling_damage(source.blobs):
+        layout = FileLayout(source.blobs, data, data_name)
+        rope = layout.inline()
+    if source.is_external or rope.size_bytes > MAX_MESSAGE_BYTES:
+        rope = layout.external()
+    return layout, rope
 
 
 class OnnxStore:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 
 import onnx
 
@@ -120,6 +121,19 @@ class Flat:
     def is_wanted(self, name: str, stop: int) -> bool:
         """Whether a value is used by a node from `stop` on, or is an output."""
         return self._last.get(name, -1) >= stop or name in self.results
+
+    def first_reader(self, name: str) -> int:
+        """Position of the first node that reads a value or weight; the end if none does."""
+        return next((at for at, reads in enumerate(self._reads) if name in reads), self.length)
+
+    def values_alive(self) -> list[int]:
+        """For each position, how many values made before it are read at it or later."""
+        changes = [0] * (self.length + 2)
+        for at, names in enumerate(self._makes):
+            for name in names:
+                changes[at + 1] += 1
+                changes[max(self._last.get(name, -1), at) + 1] -= 1
+        return [*accumulate(changes)][: self.length + 1]
 
     def describe(self, step: int) -> str:
         """A node as text for errors."""

@@ -86,6 +86,12 @@ class Session:
         return 1 if self._segmented is None else self._segmented.width
 
     @property
+    def is_in_one_piece(self) -> bool:
+        """Whether ONNX Runtime has the whole model loaded, without a limit of memory."""
+        is_native = self.engine is Engine.ONNXRUNTIME and self._segmented is None
+        return is_native and not self._memory.is_asked
+
+    @property
     def may_load_again(self) -> bool:
         """Whether the model may be needed again after loading, to run in segments."""
         return self._memory.is_asked
@@ -95,7 +101,7 @@ class Session:
         if self._segmented is None or not many:
             return
         try:
-            fitted = [self._fit(feeds) for feeds in many]
+            fitted = [self.fit(feeds) for feeds in many]
             self._prepared = dict(
                 zip(map(_key_of, fitted), self._segmented.compute(fitted), strict=True)
             )
@@ -108,7 +114,7 @@ class Session:
 
         Raises: InputError if the feeds do not fit; ContractError if the model fails at run time.
         """
-        cast = self._fit(feeds)
+        cast = self.fit(feeds)
         try:
             outputs = self._compute(cast)
             self._may_fall_back = False  # later failures are due to the feeds
@@ -123,7 +129,8 @@ class Session:
                 return self.run(feeds)
             raise self._failure("run", error) from error
 
-    def _fit(self, feeds: Mapping[str, Datum]) -> dict[str, Datum]:
+    def fit(self, feeds: Mapping[str, Datum]) -> dict[str, Datum]:
+        """Feeds in the declared types. Raises InputError: they do not fit."""
         fitted = fit_feeds(feeds, self._declared, self._optional)
         return {name: retype(feed, self._types[name]) for name, feed in fitted.items()}
 

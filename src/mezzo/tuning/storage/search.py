@@ -9,6 +9,7 @@ until no cheaper plan should hold.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -18,19 +19,21 @@ from mezzo.common.sizes import format_size
 from mezzo.conversion.judged_model import judge_model
 from mezzo.evaluate.data_session import DataSession, can_cut
 from mezzo.formats.block_storage import BlockStorage
+from mezzo.formats.rounding import Floats
 from mezzo.numerics.data.splits import cut
 from mezzo.numerics.measures import DataSource
 from mezzo.planner.choices.block_weights import USUAL_ROUNDING, BlockWeight, block_weights
 from mezzo.planner.options import Options
 from mezzo.planner.planner import nodes_in_floats
+from mezzo.tuning.goals import ScoreCache
 from mezzo.tuning.storage.knapsack import Option, Selection, least_cost, least_error
 from mezzo.tuning.storage.sensitivity import (
     GPTQ,
     BlockCandidates,
     BlockProber,
-    Floats,
     StoredWeight,
     measure_weights,
+    offer_gptq,
 )
 
 if TYPE_CHECKING:
@@ -46,8 +49,8 @@ _MOST_EVALUATIONS = 8
 _MOST_LEARNED = 256
 # Sizes of blocks that are tried where a kernel has them. Larger blocks save scales alone.
 _BLOCKS = (32, 64, 128)
-# Of a weight's further nodes and names in a file, at most.
-_NODE_BYTES = 512
+# Settings that no run of a single weight depends on.
+_OF_GOALS = frozenset({"max_error", "max_bytes", "margin"})
 # A plan is settled if the next one would save less than this share of the bytes.
 _WORTHWHILE = 0.005
 
@@ -71,12 +74,23 @@ class BlockSearch:
     def __init__(
         self, model: "Model", options: Options, session: DataSession, shares: Mapping[str, float]
     ) -> None:
-        """`shares`: weights of outputs' errors, as in a goal."""
+        """`shares`: weights of outputs' errors, as in a goal. Runs of single weights that the
+        session's file has are not repeated, whatever budget they were for.
+        """
         self._model, self._session = model, session
         in_floats = replace(options, planning=replace(options.planning, in_blocks={}))
         reading, judged = judge_model(model, in_floats)
         candidates = _candidates(judged.problem.graph, options)
-        self.prober = BlockProber(model, reading.version, candidates, shares)
+        self._probed: list[Batch] = []
+        self.prober = BlockProber(
+            model,
+            reading.version,
+            candidates,
+            shares,
+            lambda: islice(self._unseen(self._probed), _MOST_LEARNED),
+        )
+        settings = {name: text for name, text in options.settings if name not in _OF_GOALS}
+        self._scores = ScoreCache.of(session, self.prober.graph, settings)
         self.weights: tuple[StoredWeight, ...] = ()
         self._candidates, self.tried = candidates, list[StoragePlan]()
         self._batches = self._samples = 0
@@ -85,33 +99,43 @@ class BlockSearch:
 
     def probe(self) -> None:
         """Measure the sensitivity of every weight."""
-        total, progress = len(self._candidates), self._model.progress
+        self._probed = batches = _few(self._model, self._session, self.prober)
+        total, has_time = len(self._candidates), self._session.has_time
 
-        def report(done: int) -> None:
-            if progress is not None:
-                progress("sensitivity", done, total)
+        def report(step: str, done: int) -> None:
+            if self._model.progress is not None:
+                self._model.progress(step, done, total)
 
-        batches = _few(self._model, self._session, self.prober)
-        self.prober.learn(islice(self._unseen(batches), _MOST_LEARNED))
         self.weights = measure_weights(
-            self.prober, self._candidates, batches, self._session.has_time, report
+            self.prober,
+            self._candidates,
+            batches,
+            self._scores,
+            has_time,
+            partial(report, "sensitivity"),
+        )
+        self.weights = offer_gptq(
+            self.prober, self.weights, batches, has_time, partial(report, "rounding on data")
         )
 
-    def within_bytes(self, max_bytes: int) -> StoragePlan:
-        """The plan of least error with which the model takes at most `max_bytes`.
+    def smallest(self) -> StoragePlan:
+        """The plan of the fewest bytes."""
+        return self._plan(least_cost(self._items(), math.inf), None)
+
+    def within_bytes(self, max_bytes: int, rest_bytes: int) -> StoragePlan:
+        """The plan of least error with which the model takes at most `max_bytes`, of which
+        `rest_bytes` are not of the weights.
 
         Raises InputError: none does.
         """
-        in_floats = sum(weight.options[0].size_bytes for weight in self.weights)
-        rest = self._model.size_bytes - in_floats + _NODE_BYTES * len(self.weights)
-        selection = least_error(self._items(), max_bytes - rest)
+        selection = least_error(self._items(), max_bytes - rest_bytes)
         if selection is None:
-            least = rest + sum(min(o.size_bytes for o in w.options) for w in self.weights)
+            least = rest_bytes + self.smallest().size_bytes
             raise InputError(
                 f"{option('max_bytes')} is {format_size(max_bytes)}, and {self._model.name} takes"
                 f" {format_size(least)} in the fewest bits of {option('to')}; allow that much"
             )
-        return self._measured(selection)
+        return self._plan(selection, None)
 
     def data_source(self) -> DataSource:
         """A record of the data of the search."""
@@ -131,7 +155,7 @@ class BlockSearch:
             assert selection is not None, "floats have no error"
             if selection.cost >= best.size_bytes * (1 - _WORTHWHILE):
                 return best, "no plan with fewer bytes holds the budget"
-            plan = self._measured(selection)
+            plan = self.measured(self._plan(selection, None))
             assert plan.error is not None, "it was run"
             if plan.error <= max_error:
                 best = plan
@@ -197,16 +221,17 @@ class BlockSearch:
             error=error,
         )
 
-    def _measured(self, selection: Selection) -> StoragePlan:
-        """Run a plan on all data of the search."""
-        plan = self._plan(selection, None)
+    def measured(self, plan: StoragePlan) -> StoragePlan:
+        """A plan with the error that it has on all data of the search."""
         exchanged = {value: numbers for (value, _), numbers in self._dequantized(plan).items()}
         if self._model.progress is not None:
             self._model.progress("evaluation", len(self.tried) + 1, _MOST_EVALUATIONS)
         # Runs with exchanged weights round no activations: what these add is as predicted.
         of_rounding = sum(
-            weight.options[index].of_rounding
-            for weight, index in zip(self.weights, selection.options, strict=True)
+            option.of_rounding
+            for weight in self.weights
+            for option in weight.options
+            if option.storage is not None and option.storage == plan.in_blocks.get(weight.name)
         )
         error = self.prober.error(self._counted(), exchanged)
         error = math.hypot(error, math.sqrt(max(of_rounding, 0.0)))

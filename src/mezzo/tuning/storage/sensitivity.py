@@ -8,37 +8,38 @@ as errors of the elements alone rank weights worse than chance.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from mezzo.common.memory import current_memory_limit
 from mezzo.contracts.frontend import lab_of
 from mezzo.contracts.lab import Answers, WeightTrials
 from mezzo.formats.block_storage import ROUNDS_ACTIVATIONS, BlockStorage
 from mezzo.formats.dtypes import HIGH, size_bits
+from mezzo.formats.rounding import Floats
 from mezzo.ir.graph import Graph
+from mezzo.ir.weight_reads import weight_reads
 from mezzo.numerics.metrics.errors import ErrorSum
 from mezzo.planner.choices.block_weights import USUAL_ROUNDING, BlockWeight
 from mezzo.plugins.discovery import rounding
 from mezzo.quantize.arithmetic.gptq import round_blocks
 from mezzo.tables.block_kernels import BlockKernel
+from mezzo.tuning.goals import RunScore, ScoreCache
+from mezzo.tuning.storage.gptq_inputs import GptqInputs
 
 if TYPE_CHECKING:
     from mezzo.contracts.frontend import Model
     from mezzo.numerics.data.datasets import Batch
 
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
-
 GPTQ = "gptq"
-# GPTQ is worth its time for weights of few bits; limit on the size of all moments.
-_GPTQ_BITS, _MOST_MOMENT_BYTES = 4, 1 << 31
-# Rows of a product's input that its local error is taken on.
-_ROWS = 256
+# GPTQ is worth its time for weights of few bits.
+_GPTQ_BITS = 4
+# Rows of a product's input, and outputs of it, that its local error is taken on.
+_ROWS, _OUTPUTS = 256, 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class StoredWeight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockCandidates:
-    """The ways to store one weight, and what its readers are. `rows`: a kernel for each use."""
+    """The ways to store one weight."""
 
     weight: BlockWeight
     storages: tuple[BlockStorage, ...]
@@ -92,60 +93,60 @@ class BlockProber:
         version: int | None,
         candidates: Sequence[BlockCandidates],
         shares: Mapping[str, float],
+        learned: "Callable[[], Iterable[Batch]]",
     ) -> None:
-        """`version`: at which the model is read. `shares`: weights of outputs' errors."""
+        """`version`: at which the model is read. `shares`: weights of outputs' errors. `learned`:
+        data for GPTQ, that no local error is taken on.
+        """
         reading = model.read(HIGH, version)
         self.graph: Graph = reading.graph
-        self._candidates, self._shares = candidates, shares
-        values = [each.weight.value for each in candidates]
-        lab = lab_of(model)
+        self._shares, lab = shares, lab_of(model)
         self._read = {
             each.weight.value: self._reads(each.weight.rows, each.weight.value)
             for each in candidates
         }
-        self._trials: WeightTrials = lab.weight_trials(reading, values)
+        self._trials: WeightTrials = lab.weight_trials(reading, [*self._read])
         shown = sorted({v for reads in self._read.values() for v, _ in reads if v is not None})
         self._observe = lab.observer(model.read(HIGH, version), shown)
         self._kept: dict[str, Answers] = {}
-        self._moments: dict[int, Doubles] = {}  # second moments of what products read, by value
+        # One product reads it, in few bits.
+        alone = {
+            each.weight.value: self._read[each.weight.value][0]
+            for each in candidates
+            if len(self._read[each.weight.value]) == 1
+            and any(storage.bits <= _GPTQ_BITS for storage in each.storages)
+        }
+        widths = {
+            read: self._trials.weight(weight).shape[row.axis]
+            for weight, (read, row) in alone.items()
+            if read is not None
+        }
+        self._inputs = GptqInputs(lab, lambda: model.read(HIGH, version), widths, learned)
 
     def _reads(
         self, rows: Sequence[BlockKernel], value: int
     ) -> list[tuple[int | None, BlockKernel]]:
-        """For each use of a weight: the value that it is multiplied with; None if it is looked up
+        """For each read of a weight: the value that it is multiplied with; None if it is looked up
         in.
         """
         reads: list[tuple[int | None, BlockKernel]] = []
-        for use, row in zip(self.graph.uses[value], rows, strict=True):
+        for (use, _), row in zip(weight_reads(self.graph, value), rows, strict=True):
             node = self.graph.nodes[use.node]
             reads.append((node.inputs[1 - use.operand] if row.op != "Gather" else None, row))
         return reads
 
-    def learn(self, batches: "Iterable[Batch]") -> None:
-        """Collect second moments of what products read, for GPTQ, on data that no local error is
-        taken on. Without enough memory for all of them there is no GPTQ.
-        """
-        widths = {
-            value: self._trials.weight(weight).shape[row.axis]
-            for weight, reads in self._read.items()
-            for value, row in reads
-            if value is not None
-        }
-        size_bytes = sum(8 * width**2 for width in widths.values())
-        if size_bytes > current_memory_limit().share_bytes(_MOST_MOMENT_BYTES):
-            return
-        for batch in batches:
-            for value, numbers in self._observe(batch.feeds):
-                rows = numbers.reshape(-1, numbers.shape[-1]).astype(np.float64)
-                self._moments.setdefault(value, np.zeros((rows.shape[1],) * 2))
-                self._moments[value] += rows.T @ rows
-
     def takes_gptq(self, weight: int, storage: BlockStorage) -> bool:
         """Whether GPTQ can round a weight to a storage: of few bits, read by one product, with
-        moments of its input.
+        data of its input.
         """
         (read, _), *others = self._read[weight]
-        return storage.bits <= _GPTQ_BITS and not others and read in self._moments
+        return (
+            storage.bits <= _GPTQ_BITS
+            and not others
+            and read is not None
+            and read in self._inputs
+            and self._inputs.feedback(read) is not None
+        )
 
     def sample(self, batches: "Iterable[Batch]") -> dict[int, Floats]:
         """Rows of what the products read on some batches, at most `_ROWS`, by value id."""
@@ -153,138 +154,207 @@ class BlockProber:
         for batch in batches:
             for value, numbers in self._observe(batch.feeds):
                 rows = numbers.reshape(-1, numbers.shape[-1])
-                step = max(1, len(rows) // _ROWS)
-                found.setdefault(value, []).append(rows[::step][:_ROWS].copy())
+                found.setdefault(value, []).append(rows[_spread(len(rows), _ROWS)].copy())
         return {
-            value: (whole := np.concatenate(parts))[:: max(1, len(whole) // _ROWS)][:_ROWS]
+            value: (whole := np.concatenate(parts))[_spread(len(whole), _ROWS)]
             for value, parts in found.items()
         }
 
     def local_squares(
-        self, candidate: BlockCandidates, storage: BlockStorage, sampled: Mapping[int, Floats]
-    ) -> LocalSquares:
-        """Squared errors of a weight's products relative to them, summed over its readers."""
-        value, stored = candidate.weight.value, self.dequantized(candidate.weight.value, storage)
-        given = self._trials.weight(value)
-        of_weight = of_both = 0.0
-        for read, row in self._read[value]:
-            if read is None:
-                share = _ratio(_squared(stored - given), _squared(given))
-                of_weight, of_both = of_weight + share, of_both + share
-                continue
-            rows = sampled[read]
-            turned = row.axis % given.ndim == 1  # the sum is along the weight's second axis
-            right, found = (given.T, stored.T) if turned else (given, stored)
-            whole = rows @ right
-            wrong = rows @ (found - right)
-            of_weight += _ratio(_squared(wrong), _squared(whole))
-            if storage.accuracy_level == ROUNDS_ACTIVATIONS:
-                wrong = round_activations(rows, storage.block) @ found - whole
-            of_both += _ratio(_squared(wrong), _squared(whole))
-        return LocalSquares(of_weight, of_both)
+        self, weight: int, storages: Sequence[BlockStorage], sampled: Mapping[int, Floats]
+    ) -> list[LocalSquares]:
+        """For each storage, squared errors of some outputs of a weight's products relative to them,
+        summed over its readers.
+        """
+        reads = self._read[weight]
+        (_, row), *_ = reads
+        given = self._trials.weight(weight)
+        # Blocks follow each other along one axis, and all of them at some places of the other.
+        axis = row.axis % given.ndim
+        given = np.take(given, _spread(given.shape[1 - axis], _OUTPUTS), 1 - axis)
+        turned = given.T if axis else given
+        wholes = [None if read is None else sampled[read] @ turned for read, _ in reads]
+        squares = []
+        for storage in storages:
+            stored = self._stored(weight, given, storage)
+            found = stored.T if axis else stored
+            of_weight = of_both = 0.0
+            for (read, _), whole in zip(reads, wholes, strict=True):
+                if read is None or whole is None:
+                    share = _ratio(_squared(found - turned), _squared(turned))
+                    of_weight, of_both = of_weight + share, of_both + share
+                    continue
+                rows = sampled[read]
+                wrong = rows @ (found - turned)
+                of_weight += _ratio(_squared(wrong), _squared(whole))
+                if storage.accuracy_level == ROUNDS_ACTIVATIONS:
+                    wrong = round_activations(rows, storage.block) @ found - whole
+                of_both += _ratio(_squared(wrong), _squared(whole))
+            squares.append(LocalSquares(of_weight, of_both))
+        return squares
 
-    def dequantized(self, value: int, storage: BlockStorage) -> Floats:
+    def dequantized(self, weight: int, storage: BlockStorage) -> Floats:
         """A weight's elements as blocks hold them."""
+        return self._stored(weight, self._trials.weight(weight), storage)
+
+    def _stored(self, weight: int, numbers: Floats, storage: BlockStorage) -> Floats:
+        """Some of a weight's elements, whole along the axis of blocks, as blocks hold them."""
         if storage.rounding != GPTQ:
-            return self._trials.dequantized(value, storage)
-        ((read, _),) = self._read[value]
-        assert read is not None, "a product reads it"
-        weight = self._trials.weight(value)
-        turned = weight.T if storage.axis == 1 else weight
-        rounded = round_blocks(turned, self._moments[read], storage, rounding(USUAL_ROUNDING))
+            return self._trials.dequantized(numbers, storage)
+        ((read, _),) = self._read[weight]
+        feedback = None if read is None else self._inputs.feedback(read)
+        assert feedback is not None, "a product reads it, and the data shows it"
+        turned = numbers.T if storage.axis == 1 else numbers
+        rounded = round_blocks(turned, feedback, storage, rounding(USUAL_ROUNDING))
         steps = np.repeat(rounded.scales, storage.block, axis=0)[: len(turned)]
         zeros = np.repeat(rounded.zero_points, storage.block, axis=0)[: len(turned)]
-        numbers = ((rounded.integers - zeros).astype(np.float32) * steps).astype(np.float32)
-        return np.ascontiguousarray(numbers.T if storage.axis == 1 else numbers)
+        stored = ((rounded.integers - zeros).astype(np.float32) * steps).astype(np.float32)
+        return np.ascontiguousarray(stored.T if storage.axis == 1 else stored)
 
     def count_outputs(self, batch: "Batch") -> int:
         """The number of elements of all outputs on a batch."""
         outputs = self._trials.run(batch.feeds, {}).values()
         return sum(int(getattr(output, "size", 0)) for output in outputs)
 
-    def error(
-        self, batches: "Iterable[Batch]", exchanged: Mapping[int, Floats], *, keeps: bool = False
-    ) -> float:
-        """The largest relative L2 error of an output. `keeps`: outputs in FP32 are kept, for other
-        runs of the same batches.
-        """
+    def error(self, batches: "Iterable[Batch]", exchanged: Mapping[int, Floats]) -> float:
+        """The largest relative L2 error of an output with these elements in place of weights."""
         total = ErrorSum(self._shares)
         for batch in batches:
-            reference = self._kept.get(batch.origin) if keeps else None
-            if reference is None:
-                reference = self._trials.run(batch.feeds, {})
-                if keeps:
-                    self._kept[batch.origin] = reference
+            reference = self._trials.run(batch.feeds, {})
             total.add(reference, self._trials.run(batch.feeds, exchanged))
             if total.is_broken:
                 return math.inf
         return total.error
+
+    def each_alone(
+        self, batches: "Sequence[Batch]"
+    ) -> Iterator[tuple[int, Callable[[Floats], float]]]:
+        """Each weight, in the order in which the model reads them, with the error of the outputs
+        with other elements in its place.
+        """
+        references = [self._trials.run(batch.feeds, {}) for batch in batches]
+
+        def error(run: Callable[[Floats], Sequence[Answers]], numbers: Floats) -> float:
+            total = ErrorSum(self._shares)
+            for reference, answers in zip(references, run(numbers), strict=True):
+                total.add(reference, answers)
+            return total.error
+
+        for weight, run in self._trials.each_alone([batch.feeds for batch in batches]):
+            yield weight, partial(error, run)
 
 
 def measure_weights(
     prober: BlockProber,
     candidates: Sequence[BlockCandidates],
     batches: "Sequence[Batch]",
+    scores: ScoreCache,
     may_go_on: Callable[[], bool],
     report: Callable[[int], None],
 ) -> tuple[StoredWeight, ...]:
     """Measure the amplification of each weight, one run each, and predict every option's error.
 
-    Weights that no time is left for stay in floats.
+    Weights that no time is left for stay in floats. `scores` has the runs of an interrupted search;
+    `report` receives how many weights are measured.
+    """
+    sampled, by_value = prober.sample(batches), {each.weight.value: each for each in candidates}
+    measured: dict[int, StoredWeight] = {}
+    for number, (value, error) in enumerate(prober.each_alone(batches), 1):
+        if not may_go_on():
+            break
+        report(number)
+        storages = by_value[value].storages
+        local = prober.local_squares(value, storages, sampled)
+        worst = max(range(len(local)), key=lambda at: local[at].of_weight)
+        amplification = 0.0
+        if local[worst].of_weight > 0.0:
+            run = partial(_run_alone, prober, error, value, storages[worst])
+            key = f"{by_value[value].weight.name}: {storages[worst]}"
+            amplification = scores.score("sensitivity", [key], run).error ** 2
+            amplification /= local[worst].of_weight
+        measured[value] = _stored_weight(by_value[value], amplification, storages, local)
+    floats = [_stored_weight(each, math.inf, (), ()) for each in candidates]
+    return tuple(measured.get(each.value, each) for each in floats)
+
+
+def _run_alone(
+    prober: BlockProber, error: Callable[[Floats], float], weight: int, storage: BlockStorage
+) -> RunScore:
+    return RunScore(error(prober.dequantized(weight, storage)))
+
+
+def offer_gptq(
+    prober: BlockProber,
+    weights: Sequence[StoredWeight],
+    batches: "Sequence[Batch]",
+    may_go_on: Callable[[], bool],
+    report: Callable[[int], None],
+) -> tuple[StoredWeight, ...]:
+    """The weights with options rounded by GPTQ, where data that it has not seen has a smaller
+    error. `report` receives how many are done.
     """
     sampled = prober.sample(batches)
     result = []
-    for number, candidate in enumerate(candidates):
-        options = [BlockOption(None, candidate.weight.elements * size_bits(HIGH) // 8, 0.0)]
-        amplification = math.inf
-        if may_go_on():
-            report(number + 1)
-            amplification, storages, local = _probe(prober, candidate, sampled, batches)
-            options += [
-                BlockOption(
-                    storage,
-                    storage.size_bytes(candidate.weight.shape),
-                    amplification * squares.of_both,
-                    amplification * (squares.of_both - squares.of_weight),
-                )
-                for storage, squares in zip(storages, local, strict=True)
-            ]
-        result.append(
-            StoredWeight(
-                name=candidate.weight.name,
-                value=candidate.weight.value,
-                amplification=amplification,
-                options=tuple(options),
-            )
-        )
+    for number, weight in enumerate(weights, 1):
+        report(number)
+        options = list(weight.options)
+        places = [
+            place
+            for place, option in enumerate(options)
+            if option.storage is not None and 0.0 < option.square < math.inf
+            if may_go_on() and prober.takes_gptq(weight.value, option.storage)
+        ]
+        by_gptq = [replace(_storage(options[place]), rounding=GPTQ) for place in places]
+        local = prober.local_squares(weight.value, by_gptq, sampled) if by_gptq else []
+        for place, storage, squares in zip(places, by_gptq, local, strict=True):
+            option = _option(storage, options[place].size_bytes, weight.amplification, squares)
+            if option.square < options[place].square:
+                options[place] = option
+        result.append(replace(weight, options=tuple(options)))
     return tuple(result)
 
 
-def _probe(
-    prober: BlockProber,
+def _storage(option: BlockOption) -> BlockStorage:
+    assert option.storage is not None, "of no floats"
+    return option.storage
+
+
+def _stored_weight(
     candidate: BlockCandidates,
-    sampled: Mapping[int, Floats],
-    batches: "Sequence[Batch]",
-) -> tuple[float, list[BlockStorage], list[LocalSquares]]:
-    """A weight's amplification, and its storages with their local errors: by GPTQ where data that
-    it has not seen has a smaller one.
-    """
-    storages = [*candidate.storages]
-    local = [prober.local_squares(candidate, storage, sampled) for storage in storages]
-    worst = max(range(len(local)), key=lambda at: local[at].of_weight)
-    if local[worst].of_weight == 0.0:
-        return 0.0, storages, local
-    value = candidate.weight.value
-    probe = prober.dequantized(value, storages[worst])
-    error = prober.error(batches, {value: probe}, keeps=True)
-    amplification = error**2 / local[worst].of_weight
-    for at, storage in enumerate(storages):
-        if prober.takes_gptq(value, storage):
-            by_gptq = replace(storage, rounding=GPTQ)
-            squares = prober.local_squares(candidate, by_gptq, sampled)
-            if squares.of_both < local[at].of_both:
-                storages[at], local[at] = by_gptq, squares
-    return amplification, storages, local
+    amplification: float,
+    storages: Sequence[BlockStorage],
+    local: Sequence[LocalSquares],
+) -> StoredWeight:
+    weight = candidate.weight
+    floats = BlockOption(None, weight.elements * size_bits(HIGH) // 8, 0.0)
+    stored = [
+        _option(storage, storage.size_bytes(weight.shape), amplification, squares)
+        for storage, squares in zip(storages, local, strict=True)
+    ]
+    return StoredWeight(
+        name=weight.name,
+        value=weight.value,
+        amplification=amplification,
+        options=(floats, *stored),
+    )
+
+
+def _option(
+    storage: BlockStorage, size_bytes: int, amplification: float, squares: LocalSquares
+) -> BlockOption:
+    return BlockOption(
+        storage,
+        size_bytes,
+        amplification * squares.of_both,
+        amplification * (squares.of_both - squares.of_weight),
+    )
+
+
+def _spread(count: int, most: int) -> "npt.NDArray[np.intp]":
+    """All positions, or `most` of them, evenly spread."""
+    if count <= most:
+        return np.arange(count)
+    return np.linspace(0, count - 1, most).astype(np.intp)
 
 
 def round_activations(rows: Floats, block: int) -> Floats:

@@ -46,7 +46,10 @@ class StorageTuner:
     search: BlockSearch = field(init=False)
 
     def __post_init__(self) -> None:
-        self.search = BlockSearch(self.model, self.options, self.session, self.goal.shares)
+        has_floats = bool(self.options.planning.line.others)
+        # The search of levels of floats has the session's file then.
+        session = self.session.without_files() if has_floats else self.session
+        self.search = BlockSearch(self.model, self.options, session, self.goal.shares)
         self.search.probe()
 
     def choose(self, slack: float = 1.0) -> tuple[StoragePlan, str]:
@@ -55,9 +58,28 @@ class StorageTuner:
         Raises InputError: no plan is within the budget of bytes.
         """
         if self.goal.max_bytes is not None:
-            return self.search.within_bytes(self.goal.max_bytes), "the least error for these bytes"
+            return self._within_bytes(self.goal.max_bytes), "the least error for these bytes"
         assert self.goal.max_error is not None, "one of the two is a budget"
         return self.search.within_error(self.goal.max_error / self.goal.margin / slack)
+
+    def _within_bytes(self, max_bytes: int) -> StoragePlan:
+        """The plan whose file is written within the budget: what is not of the weights differs a
+        little with their storage.
+        """
+        plan = self.search.smallest()
+        rest_bytes = self._file_bytes(plan) - plan.size_bytes
+        while True:
+            plan = self.search.within_bytes(max_bytes, rest_bytes)
+            excess = self._file_bytes(plan) - max_bytes
+            if excess <= 0:
+                return self.search.measured(plan)
+            rest_bytes += excess
+
+    def _file_bytes(self, plan: StoragePlan) -> int:
+        planned = convert_planned(self.model, self.planned(plan))
+        if planned.decided.spell_record is not None:
+            self.model.note_record(planned.result, planned.decided.spell_record())
+        return self.model.size_of(planned.result)
 
     def planned(self, plan: StoragePlan) -> Options:
         """Options that store weights as a plan says."""
