@@ -94,6 +94,15 @@ def test_what_is_missing_is_one_line(here, tokenizer, inputs, message):
     assert "\n" not in str(raised.value)
 
 
+def test_a_tokenizer_without_a_word_for_the_unknown_is_one_line(here):
+    without = TOKENIZER | {"model": TOKENIZER["model"] | {"unk_token": "[Q]"}}
+    (here / "tokenizer.json").write_text(json.dumps(without))
+    with pytest.raises(
+        InputError, match=r"tokenizer\.json: cannot split the text \(WordLevel error: .*\); copy it again"
+    ):
+        list(opened(here))
+
+
 def test_a_text_without_lines_is_said(here):
     (here / "lines.txt").write_text("\n \n")
     with pytest.raises(InputError, match=r"lines\.txt: holds no text; give a sample per line"):

@@ -9,6 +9,7 @@ from operator import attrgetter
 
 from mezzo.common.errors import InputError
 from mezzo.contracts.frontend import Model, lab_of
+from mezzo.contracts.options.data_files import DataFiles
 from mezzo.evaluate.batch_sizes import MANY, choose_batch_size
 from mezzo.evaluate.random_data import draw_data, read_seed
 from mezzo.numerics.data.array_fitting import check_images
@@ -48,7 +49,9 @@ def open_model_data(
         data = partial(map, attrgetter("feeds"), drawn)
     empty = dict.fromkeys(inputs.empty)
     fixed = (fixed_length or inputs.fixed_length) if batch_size is None else None
-    types = {slot.name: slot for slot in inputs.types}
+    has_tokens = isinstance(data, DataFiles) and data.tokenizer is not None
+    slots = inputs.slots if has_tokens else inputs.types
+    types = {slot.name: slot for slot in slots}
     folder = None if model.path is None else model.path.parent
 
     opened = open_data(

@@ -35,7 +35,8 @@ def spell_job(job: ModelJob) -> Document:
     document["labels"] = list(job.labels)
     document["request"] = _spell_request(job)
     if isinstance(job.data, DataFiles):
-        document |= {"data": None, "files": [job.data.sources, job.data.preprocess]}
+        files = job.data
+        document |= {"data": None, "files": [files.sources, files.preprocess, files.tokenizer]}
     elif job.data is not None:
         document["data"] = _plain(job, "data", job.data)
     return document

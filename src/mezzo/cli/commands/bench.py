@@ -137,6 +137,7 @@ def bench(
     target: _Target = None,
     data: _Data = None,
     preprocess: data_options.Preprocess = None,
+    tokenizer: data_options.Tokenizer = None,
     batch: _Batch = None,
     baseline: _Baseline = None,
     threads: _Threads = None,
@@ -171,7 +172,7 @@ def bench(
         return
     if not files and baseline is None:
         raise InputError("'bench' lacks FILE: the ONNX models; write mezzo bench FILE...")
-    data_files = data_options.read_data(data or [Path("random")], preprocess)
+    data_files = data_options.read_data(data or [Path("random")], preprocess, tokenizer)
     types = choices.settle_choice("--types", types, _TYPES)
     target = None if target is None else choices.settle_target(target)
 

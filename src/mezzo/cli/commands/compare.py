@@ -65,6 +65,7 @@ def compare(
     model: _Model,
     data: data_options.Data,
     preprocess: data_options.Preprocess = None,
+    tokenizer: data_options.Tokenizer = None,
     labels: data_options.Labels = None,
     batch: data_options.BatchSize = None,
     cluster: cluster_options.Cluster = None,
@@ -91,7 +92,7 @@ def compare(
     """
     check_report(report, reference, model, junit=junit, markdown=markdown)
     resources = Resources(memory=memory, cluster=cluster, workers=workers)
-    data_files = data_options.read_data(data, preprocess)
+    data_files = data_options.read_data(data, preprocess, tokenizer)
     resources.check(data_files)
 
     from mezzo.api.compare import compare as compare_models

@@ -64,6 +64,7 @@ def convert(
     plan_file: shared.PlanFile = None,
     data: data_options.MaybeData = None,
     preprocess: data_options.Preprocess = None,
+    tokenizer: data_options.Tokenizer = None,
     labels: data_options.Labels = None,
     batch: data_options.BatchSize = None,
     cluster: cluster_options.Cluster = None,
@@ -90,7 +91,7 @@ def convert(
     from mezzo.cli.hints.suggestions import CommandContext
 
     resources = Resources(memory=memory, cluster=cluster, workers=workers, resume=resume)
-    data_files = data_options.read_maybe_data(data, preprocess)
+    data_files = data_options.read_maybe_data(data, preprocess, tokenizer)
     resources.check(data_files)
     output = Output(
         report=report, junit=junit, markdown=markdown, verbose=verbose, as_json=as_json,

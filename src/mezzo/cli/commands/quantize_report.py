@@ -55,6 +55,7 @@ def quantize_report(
     held_out: _HeldOut = None,
     options: shared.CommandOptions,
     preprocess: data_options.Preprocess = None,
+    tokenizer: data_options.Tokenizer = None,
     labels: data_options.Labels = None,
     metric: data_options.Metric = None,
     batch: data_options.BatchSize = None,
@@ -74,8 +75,8 @@ def quantize_report(
     top-5. Nothing is written. Exit code 0: done; 2: bad input; 3: the data cannot tell.
     """
     resources = Resources(memory=memory, cluster=cluster, workers=workers, resume=resume)
-    data_files = data_options.read_data(data, preprocess)
-    held_out_files = data_options.read_maybe_data(held_out, preprocess if held_out else None)
+    data_files = data_options.read_data(data, preprocess, tokenizer)
+    held_out_files = data_options.read_data(held_out, preprocess, tokenizer) if held_out else None
     resources.check(data_files)
     chosen = options.to_library()
     limit_s = read_duration(time_limit)

@@ -29,6 +29,7 @@ def ranges(
     model: shared.Model,
     data: data_options.Data,
     preprocess: data_options.Preprocess = None,
+    tokenizer: data_options.Tokenizer = None,
     labels: data_options.Labels = None,
     batch: data_options.BatchSize = None,
     cluster: cluster_options.Cluster = None,
@@ -57,7 +58,7 @@ def ranges(
     dtype = FORMATS[choices.settle_choice("--format", format, FORMATS)]
     data_options.check_top(top)
     resources = Resources(memory=memory, cluster=cluster, workers=workers, resume=resume)
-    data_files = data_options.read_data(data, preprocess)
+    data_files = data_options.read_data(data, preprocess, tokenizer)
     resources.check(data_files)
     check_destinations({"--resume": resume}, (model,))
 

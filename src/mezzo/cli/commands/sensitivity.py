@@ -30,6 +30,7 @@ def sensitivity(
     data: data_options.Data,
     options: shared.CommandOptions,
     preprocess: data_options.Preprocess = None,
+    tokenizer: data_options.Tokenizer = None,
     labels: data_options.Labels = None,
     batch: data_options.BatchSize = None,
     cluster: cluster_options.Cluster = None,
@@ -54,7 +55,7 @@ def sensitivity(
     chosen = options.to_library()
     data_options.check_top(top)
     resources = Resources(memory=memory, cluster=cluster, workers=workers, resume=resume)
-    data_files = data_options.read_data(data, preprocess)
+    data_files = data_options.read_data(data, preprocess, tokenizer)
     resources.check(data_files)
     chosen.setdefault("policy", SEARCH_DEFAULTS["policy"])
 

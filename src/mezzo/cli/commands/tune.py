@@ -102,6 +102,7 @@ def tune(
     held_out: _HeldOut = None,
     options: shared.CommandOptions,
     preprocess: data_options.Preprocess = None,
+    tokenizer: data_options.Tokenizer = None,
     labels: data_options.Labels = None,
     batch: data_options.BatchSize = None,
     cluster: cluster_options.Cluster = None,
@@ -128,8 +129,8 @@ def tune(
     """
     check_destination(result)
     resources = Resources(memory=memory, cluster=cluster, workers=workers, resume=resume)
-    data_files = data_options.read_data(data, preprocess)
-    held_out_files = data_options.read_maybe_data(held_out, preprocess if held_out else None)
+    data_files = data_options.read_data(data, preprocess, tokenizer)
+    held_out_files = data_options.read_data(held_out, preprocess, tokenizer) if held_out else None
     resources.check(data_files)
     check_report(report, source, result, save_plan=save_plan, resume=resume)
     chosen = options.to_writing()

@@ -49,7 +49,8 @@ class CommandContext:
         batch = [] if self.batch is None else ["--batch", str(self.batch)]
         files = [word for source in data.sources for word in ("--data", quote(source))]
         steps = [] if data.preprocess is None else ["--preprocess", quote(data.preprocess)]
-        return [*files, *steps, *labels, *batch]
+        folder = [] if data.tokenizer is None else ["--tokenizer", quote(data.tokenizer)]
+        return [*files, *steps, *folder, *labels, *batch]
 
 
 def spell_command(verb: str, *words: str | Path) -> str:

@@ -43,6 +43,19 @@ Preprocess = Annotated[
         rich_help_panel=PANEL,
     ),
 ]
+Tokenizer = Annotated[
+    Path | None,
+    typer.Option(
+        "--tokenizer",
+        metavar="FOLDER",
+        help=(
+            "Read text as a language model does, in rows of tokens, by this folder's"
+            " tokenizer.json."
+        ),
+        show_default=False,
+        rich_help_panel=PANEL,
+    ),
+]
 MaybeData = Annotated[
     list[Path] | None,
     typer.Option(
@@ -122,22 +135,24 @@ Top = Annotated[
 ]
 
 
-def read_maybe_data(sources: Sequence[Path] | None, preprocess: str | None) -> DataFiles | None:
+def read_maybe_data(
+    sources: Sequence[Path] | None, preprocess: str | None, tokenizer: Path | None
+) -> DataFiles | None:
     """The data that a command names, None if it names none.
 
-    Raises InputError: there is preprocessing without data.
+    Raises InputError: there is preprocessing or a tokenizer without data.
     """
     if sources:
-        return read_data(sources, preprocess)
-    if preprocess is not None:
-        raise InputError(
-            f"--preprocess is {preprocess!r}, and no data is given; give --data too, or leave it"
-            " out"
-        )
+        return read_data(sources, preprocess, tokenizer)
+    for flag, value in (("--preprocess", preprocess), ("--tokenizer", tokenizer)):
+        if value is not None:
+            raise InputError(
+                f"{flag} is {str(value)!r}, and no data is given; give --data too, or leave it out"
+            )
     return None
 
 
-def read_data(sources: Sequence[Path], preprocess: str | None) -> DataFiles:
+def read_data(sources: Sequence[Path], preprocess: str | None, tokenizer: Path | None) -> DataFiles:
     """The data that a command names; what is done to fit it to the model goes to stderr."""
     logger = logging.getLogger("mezzo.numerics.data")
     earlier = [handler for handler in logger.handlers if isinstance(handler, _Notes)]
@@ -145,7 +160,7 @@ def read_data(sources: Sequence[Path], preprocess: str | None) -> DataFiles:
         logger.removeHandler(handler)
     logger.addHandler(_Notes())
     logger.setLevel(logging.INFO)
-    return DataFiles(sources, preprocess)
+    return DataFiles(sources, preprocess, tokenizer)
 
 
 class _Notes(logging.Handler):

@@ -5,7 +5,7 @@ arrays, iterables and functions.
 import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,12 +47,15 @@ class Batch:
     "batch 3".
 
     `samples`: the leading length that all feeds of rank 1 or more share, 1 if they share none.
+    `tokens`: the feed whose rows are running text, as token ids; None if none is.
     """
 
     feeds: Mapping[str, Any]
     labels: Mapping[str, Any]
     origin: str
     samples: int
+    _: KW_ONLY
+    tokens: str | None = None
 
 
 class Notes(list[str]):
@@ -211,10 +214,11 @@ def _open_parts(
             batches = zip(runs, part.read(runs), strict=True)
             for (begin, end), arrays in batches:
                 origin = part.origin if len(runs) == 1 else f"{part.origin}[{begin}:{end}]"
-                yield _make_batch(arrays, expected, origin)
+                yield _make_batch(arrays, expected, origin, part.tokens)
 
     content = tuple(part.digest for part in parts)
-    return Dataset(name, start, content=content, notes=notes, start_cut=start)
+    has_rows = any(part.tokens for part in parts)  # whose logits have set the usual size
+    return Dataset(name, start, content=content, notes=notes, start_cut=None if has_rows else start)
 
 
 def _runs_of(part: Part, cutting: _Cutting, notes: Notes) -> list[Run]:
@@ -340,11 +344,14 @@ def _runs(
     return runs
 
 
-def _make_batch(arrays: Mapping[str, Any], expected: ExpectedArrays, origin: str) -> Batch:
+def _make_batch(
+    arrays: Mapping[str, Any], expected: ExpectedArrays, origin: str, tokens: str | None = None
+) -> Batch:
     feeds = {name: arrays[name] for name in expected.inputs if name in arrays}
     lengths = {length for value in feeds.values() if (length := _leading(value)) is not None}
     samples = lengths.pop() if len(lengths) == 1 else 1
-    return Batch(feeds, {name: arrays[name] for name in expected.labels}, origin, samples)
+    labels = {name: arrays[name] for name in expected.labels}
+    return Batch(feeds, labels, origin, samples, tokens=tokens)
 
 
 def _leading(value: Any) -> int | None:

@@ -33,7 +33,7 @@ def find_function(files: DataFiles) -> str | None:
     ]
     if not functions:
         return None
-    if len(files.sources) > 1 or files.preprocess is not None:
+    if files.single is None:
         raise InputError(
             f"data {functions[0]!r} is a function, which gives all batches as the model takes them;"
             " name it alone"
@@ -51,7 +51,8 @@ def open_files(
     if not files.sources:
         raise InputError("data names no file; give at least one")
     preprocess = None if files.preprocess is None else read_preprocess(files.preprocess)
-    reading = Reading(expected, preprocess, folder=folder)
+    tokenizer = None if files.tokenizer is None else Path(files.tokenizer)
+    reading = Reading(expected, preprocess, folder=folder, tokenizer=tokenizer)
     named, unnamed = _split_names(files.sources)
     if named and unnamed:
         raise InputError(
@@ -208,6 +209,8 @@ def _open_all(paths: Sequence[Path], reading: Reading) -> list[Part]:
 
 
 def _open_format(row: DataFormat, files: Sequence[Path], reading: Reading) -> Sequence[Part]:
+    if reading.tokenizer is not None and not row.has_text:
+        raise InputError(f"{files[0]}: {option('tokenizer')} is for text (.txt); leave it out")
     if reading.preprocess is None:
         return row.open(files, reading)
     if not (row.has_images or row.has_arrays):

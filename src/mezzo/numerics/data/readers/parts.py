@@ -23,13 +23,15 @@ _DIGITS = 16
 
 class Reading(NamedTuple):
     """What readers are asked for. `name`: the input or label that the file is for, if the user
-    says so; `folder`: that of the model, None if it is no file.
+    says so; `folder`: that of the model, None if it is no file; `tokenizer`: the folder with the
+    tokenizer.json that cuts text into rows of tokens, None if text is read by lines.
     """
 
     expected: "ExpectedArrays"
     preprocess: "Preprocess | None" = None
     name: str | None = None
     folder: Path | None = None
+    tokenizer: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +41,8 @@ class Part:
     `where` and `origin` name it in errors and in batches. `names`: of all arrays; `lengths`: those
     of the first axes of the arrays to read that have one. `read` yields the arrays of each run in
     turn; runs are consecutive from 0. `digest`: of the content. `usual`: number of samples at once
-    unless another is asked for, None for all; `is_even`: whether samples have one shape.
+    unless another is asked for, None for all; `is_even`: whether samples have one shape. `tokens`:
+    the input whose rows are running text, as token ids.
     """
 
     where: str
@@ -51,6 +54,7 @@ class Part:
     usual: int | None = None
     is_even: bool = True
     notes: tuple[str, ...] = ()
+    tokens: str | None = None
 
 
 def digest_of(*words: object) -> str:

@@ -4,7 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mezzo.numerics.data.readers import array_files, csv_files, image_files, text_files
+from mezzo.numerics.data.readers import (
+    array_files,
+    csv_files,
+    image_files,
+    text_files,
+    token_rows,
+)
 from mezzo.numerics.data.readers.parts import Part, Reading
 
 
@@ -12,7 +18,7 @@ from mezzo.numerics.data.readers.parts import Part, Reading
 class DataFormat:
     """One format. `is_in_folders`: whether a folder of such files is data; other formats are also
     notes about data. `has_arrays`: their numbers may be preprocessed; `has_images`: the reader
-    preprocesses them, and classes may have subfolders.
+    preprocesses them, and classes may have subfolders; `has_text`: a tokenizer may read them.
     """
 
     what: str
@@ -21,6 +27,7 @@ class DataFormat:
     is_in_folders: bool = False
     has_arrays: bool = False
     has_images: bool = False
+    has_text: bool = False
 
 
 def _each(
@@ -28,6 +35,12 @@ def _each(
 ) -> Callable[[Sequence[Path], Reading], Sequence[Part]]:
     """A reader of one file, for several: a part for each."""
     return lambda files, reading: [open_file(file, reading) for file in files]
+
+
+def _open_text(path: Path, reading: Reading) -> Part:
+    """Rows of tokens where a tokenizer is named, else lines."""
+    open_part = text_files.open_text if reading.tokenizer is None else token_rows.open_rows
+    return open_part(path, reading)
 
 
 # The first reads files of no known ending too, and says what they are.
@@ -54,7 +67,9 @@ FORMATS: tuple[DataFormat, ...] = (
         has_images=True,
     ),
     DataFormat(what="tables", suffixes=csv_files.SUFFIXES, open=_each(csv_files.open_csv)),
-    DataFormat(what="text files", suffixes=text_files.SUFFIXES, open=_each(text_files.open_text)),
+    DataFormat(
+        what="text files", suffixes=text_files.SUFFIXES, open=_each(_open_text), has_text=True
+    ),
 )
 
 

@@ -11,15 +11,18 @@ from typing import Any
 import numpy as np
 
 from mezzo.common.errors import InputError
-from mezzo.common.packages import missing
-from mezzo.common.safe_paths import read_file
 from mezzo.numerics.data.array_fitting import is_text
 from mezzo.numerics.data.readers.lines import read_lines
 from mezzo.numerics.data.readers.parts import Arrays, Part, Reading, Run, digest_of
+from mezzo.numerics.data.readers.tokenizer_file import (
+    SPLITS_NO_TEXT,
+    TOKENIZER,
+    make_tokenizer,
+    naming_faults,
+    read_tokenizer,
+)
 
 SUFFIXES = (".txt",)
-_TOKENIZER = "tokenizer.json"
-_MOST_TOKENIZER_BYTES = 256 << 20
 _USUAL = 32
 # Longest sequence for models of an open length whose tokenizer states none.
 _LONGEST = 512
@@ -58,12 +61,13 @@ def open_text(path: Path, reading: Reading) -> Part:
     slot = expected.types.get(_IDS)
     lengths = () if slot is None or slot.lengths is None else slot.lengths
     length = next((each for each in lengths[1:] if isinstance(each, int)), None)
-    content = _read_tokenizer(file)
-    tokenizer = _make_tokenizer(file, content, length)
+    content = read_tokenizer(file)
+    tokenizer = _make_padding_tokenizer(file, content, length)
 
     def read(runs: Sequence[Run]) -> Iterator[Arrays]:
         for texts in _cut(path, runs):
-            arrays = _encode(tokenizer, texts)
+            with naming_faults(file, SPLITS_NO_TEXT):
+                arrays = _encode(tokenizer, texts)
             yield {name: arrays[name] for name in names}
 
     return Part(
@@ -86,44 +90,23 @@ def _encode(tokenizer: Any, texts: Sequence[str]) -> Mapping[str, Any]:
 
 def _find_tokenizer(path: Path, folder: Path | None) -> Path:
     """The tokenizer in the model's folder, or in the one above it, as exporters leave it."""
-    places = [] if folder is None else [folder / _TOKENIZER, folder.parent / _TOKENIZER]
+    places = [] if folder is None else [folder / TOKENIZER, folder.parent / TOKENIZER]
     found = next((place for place in places if place.is_file()), None)
     if found is None:
         where = "a model in memory has none" if folder is None else f"{str(places[0])!r} is missing"
         raise InputError(
-            f"{path}: text needs {_TOKENIZER} next to the model, and {where}; copy it there, or"
+            f"{path}: text needs {TOKENIZER} next to the model, and {where}; copy it there, or"
             " give arrays of tokens"
         )
     return found
 
 
-def _read_tokenizer(file: Path) -> bytes:
-    try:
-        content = read_file(file, _MOST_TOKENIZER_BYTES)
-    except OSError as error:
-        raise InputError(f"{file}: cannot be read ({error.strerror}); copy it again") from error
-    if content is None:
-        raise InputError(
-            f"{file}: has more than {_MOST_TOKENIZER_BYTES} bytes, which no tokenizer has; copy it"
-            " again"
-        )
-    return content
-
-
-def _make_tokenizer(file: Path, content: bytes, length: int | None) -> Any:
+def _make_padding_tokenizer(file: Path, content: bytes, length: int | None) -> Any:
     """The tokenizer, padding to `length`, or to the longest text of a batch.
 
     Raises InputError: its package is missing, or the file is damaged.
     """
-    try:
-        from tokenizers import Tokenizer
-    except ImportError as error:
-        raise missing("tokenizers", "text") from error
-    try:
-        tokenizer = Tokenizer.from_buffer(content)
-    except Exception as error:  # raised by Rust as a plain Exception
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(f"{file}: is no tokenizer ({reason}); copy it again") from error
+    tokenizer = make_tokenizer(file, content)
     truncation, padding = tokenizer.truncation or {}, tokenizer.padding or {}
     longest = length or min(truncation.get("max_length", _LONGEST), _LONGEST)
     tokenizer.enable_truncation(longest)
