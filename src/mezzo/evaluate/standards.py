@@ -12,6 +12,7 @@ from mezzo.formats.dtypes import FORMATS, QUANTIZED, DType
 from mezzo.ir.input_roles import Slot
 from mezzo.numerics.data.data_checks import ALL_NOISE, AnswerWatch, DataWatch, Unknown, judge_noise
 from mezzo.numerics.measures import Comparison, Deviation
+from mezzo.numerics.metrics.language import LanguageTallies
 from mezzo.numerics.metrics.metrics import Meter
 from mezzo.numerics.statistics.intervals import lone
 from mezzo.numerics.statistics.noise import Shaker, measure_noise
@@ -44,6 +45,7 @@ class Standards:
         self._steady = frozenset(name for name, (ours, _) in reached.items() if not ours.reads_data)
         tables = tables_of(self._reference.inputs.slots)
         labels = labels_of(reached)
+        self._language = LanguageTallies(tables)
         self.meters = {
             name: Meter(name, lowest, tables=tables, are_labels=name in labels)
             for name, lowest in self.lowest.items()
@@ -60,6 +62,9 @@ class Standards:
         self._answers.add(expected, batch.samples, batch.origin)
         for name, meter in self.meters.items():
             meter.add(expected[name], answers[1][name], batch.samples)
+            if batch.tokens is not None:
+                ids = batch.feeds[batch.tokens]
+                self._language.add(name, expected[name], answers[1][name], ids)
         if self._noise is None:
             self._noise = measure_noises(self._reference, batch, expected)
 
@@ -99,6 +104,7 @@ class Standards:
                 result = with_losses(meter, budget.error, noise, parts_decide=parts_decide)
         if self._data.is_repeated:
             result = replace(result, relative_l2=lone(result.relative_l2.estimate))
+        result = replace(result, next_tokens=self._language.result(name))
         return judge_output(result, budget, noise, unknown)
 
     def notes(self) -> list[str]:

@@ -110,6 +110,32 @@ class Ruling(enum.Enum):
         return self in (Ruling.UNDECIDED, Ruling.UNKNOWN)
 
 
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A mean over rows of text. `standard_error`: None for a single row."""
+
+    value: float
+    standard_error: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextTokens:
+    """A language model's next tokens against the reference's, on running text.
+
+    `kl`: Kullback-Leibler divergence of the reference's distribution to the candidate's, in nats
+    per token. `agreement`: share of tokens with the same likeliest next token. `perplexity`: of the
+    text's own next tokens, None if the reference predicts each token itself instead, as masked
+    language models do.
+    """
+
+    rows: int
+    tokens: int
+    kl: Mean
+    agreement: Mean
+    reference_perplexity: Mean | None
+    perplexity: Mean | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deviation:
     """The error of one value against the reference's, over all data.
@@ -122,6 +148,7 @@ class Deviation:
 
     Outputs alone have a budget, FP32 noise and a `ruling`. `unknown`: why an output cannot be
     judged; `worry`: a partial loss that does not fail it; `doubt`: one that leaves its ruling open.
+    `next_tokens`: of logits on running text.
     """
 
     name: str
@@ -147,6 +174,7 @@ class Deviation:
     worst: float | None = None
     worst_at: int | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
+    next_tokens: NextTokens | None = None
 
 
 @dataclass(frozen=True, slots=True)

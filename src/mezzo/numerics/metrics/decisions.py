@@ -36,7 +36,7 @@ _FEWEST = 3
 # language model's do.
 _CHANCES, _MORE_THAN_CHANCE = 2.0, 1 / 4
 # No embedding of current models is wider.
-_WIDEST_EMBEDDING = 1 << 14
+WIDEST_EMBEDDING = 1 << 14
 # In half of the rows of three or four random numbers the largest leads as far.
 _BY_CHANCE = 4
 # Tolerance of the sum of a row of probabilities around 1.
@@ -191,7 +191,7 @@ class DecisionChanges:
     @property
     def are_scores(self) -> bool:
         """Whether the output looks like scores."""
-        if self._are_tokens or self._classes > _WIDEST_EMBEDDING:
+        if self._are_tokens or self._classes > WIDEST_EMBEDDING:
             return self._beyond_chance >= _MORE_THAN_CHANCE * self._rows
         return (
             self._classes >= (2 if self._has_sums else _FEWEST) and 2 * self._leading >= self._rows

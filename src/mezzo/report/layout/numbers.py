@@ -4,7 +4,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mezzo.numerics.measures import DataSource, Interval, Load
+    from mezzo.numerics.measures import DataSource, Interval, Load, Mean
 
 _LONG_S = 120
 
@@ -53,6 +53,12 @@ def spell_interval(interval: "Interval") -> str:
 def spell_agreement(share: "Interval") -> str:
     """A share of rows with its interval: "98.4 % (95.1 % .. 99.8 %)"."""
     return f"{spell_share(share.estimate)} ({spell_share(share.low)} .. {spell_share(share.high)})"
+
+
+def spell_mean(mean: "Mean") -> str:
+    """A mean with its standard error, if that is known: "0.142 +- 0.0041"."""
+    spread = "" if mean.standard_error is None else f" +- {mean.standard_error:.2g}"
+    return f"{mean.value:.3g}{spread}"
 
 
 def spell_data(data: "DataSource") -> str:

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 from mezzo.contracts.plans import Plan
 from mezzo.formats.dtypes import FORMATS
 from mezzo.report.layout.names import clean
-from mezzo.report.layout.numbers import spell_count, spell_error, spell_number, spell_share
+from mezzo.report.layout.numbers import (
+    spell_count,
+    spell_error,
+    spell_mean,
+    spell_number,
+    spell_share,
+)
 from mezzo.report.records.groups import is_operator
 from mezzo.report.records.headline import ResultStanding
 
@@ -32,7 +38,8 @@ def judge(comparison: "Comparison") -> tuple[ResultStanding, str]:
         case "same":
             return ResultStanding.RIGHT, f"right: {error} within bound {bound}{samples}"
         case "different" if any(output.fault for output in comparison.outputs):
-            return ResultStanding.WRONG, f"wrong: {clean(verdict.because)}"
+            because = clean(verdict.because)
+            return ResultStanding.WRONG, f"wrong: {because}{_spell_divergence(comparison)}"
         case "different":
             return ResultStanding.WRONG, f"wrong: {error} past bound {bound}{samples}"
         case "undecided":
@@ -173,5 +180,16 @@ def error_of(comparison: "Comparison") -> str:
 
 
 def spell_samples(comparison: "Comparison") -> str:
+    """The number of samples, and of running text the divergence of the next tokens."""
     random = "random " if comparison.data.seed is not None else ""
-    return f" on {spell_count(comparison.data.samples, f'{random}sample')}"
+    samples = f" on {spell_count(comparison.data.samples, f'{random}sample')}"
+    return f"{samples}{_spell_divergence(comparison)}"
+
+
+def _spell_divergence(comparison: "Comparison") -> str:
+    """The largest divergence of next tokens, in parentheses; empty if none was measured."""
+    judged = [output.next_tokens for output in comparison.outputs if output.next_tokens is not None]
+    if not judged:
+        return ""
+    worst = max(judged, key=lambda next_tokens: next_tokens.kl.value)
+    return f" (KL {spell_mean(worst.kl)} nats per token)"

@@ -78,9 +78,16 @@ function cards(account, onPick) {
     const worst = account.errors.outputs.reduce((a, b) => order(errorOf(b)) > order(errorOf(a)) ? b : a);
     card("Output error", worst.fault ? "wrong" : figure(worst.relative_l2.estimate), make("p", { class: "quiet" }, worst.fault ? `${shown(worst.name)}: ${shown(worst.fault)}` : `relative L2 of ${shown(worst.name)}`, worst.top1 ? `; top-1 agrees in ${percent(toNumber(worst.top1.estimate))}` : "", isJudged(account.errors.verdict) ? "" : "; of what is finite, and judges nothing"));
   }
+  for (const { name, next_tokens: judged } of account.errors?.outputs ?? []) {
+    if (!judged) continue;
+    const perplexity = judged.perplexity ? `; perplexity ${spellMean(judged.reference_perplexity)} → ${spellMean(judged.perplexity)}` : "";
+    card("KL divergence", spellMean(judged.kl), make("p", { class: "quiet" }, `nats per token of ${shown(name)} in ${count(judged.rows)} rows of text; the likeliest next token is the same in ${percent(toNumber(judged.agreement.value))}${perplexity}`));
+  }
   if (account.errors?.metric) card(shown(account.errors.metric.name), `${figure(account.errors.metric.reference, 4)} → ${figure(account.errors.metric.candidate, 4)}`);
   return make("div", { class: "cards" }, made);
 }
+
+const spellMean = ({ value, standard_error: spread }) => figure(value) + (spread === null ? "" : ` ± ${figure(spread, 2)}`);
 
 const speedOf = (timing) => timing.models[1]?.speed ? `${figure(timing.models[1].speed.estimate)}x` : "–";
 

@@ -17,6 +17,7 @@ from mezzo.report.layout.numbers import (
     spell_data,
     spell_error,
     spell_interval,
+    spell_mean,
     spell_share,
 )
 from mezzo.report.layout.parts import blank, heading, indented, make_table, report_unknown, section
@@ -122,6 +123,7 @@ def report_outputs(layout: Layout, comparison: "Comparison") -> list[RenderableT
         for output in outputs
         if output.worst and output.samples > 1
     ]
+    more += [line for output in outputs for line in _spell_next_tokens(output)]
     more += [f"{clean(output.name)}: {clean(output.worry)}" for output in outputs if output.worry]
     return [
         table,
@@ -129,6 +131,24 @@ def report_outputs(layout: Layout, comparison: "Comparison") -> list[RenderableT
         *_report_faults(outputs),
         *_report_budgets(outputs),
     ]
+
+
+def _spell_next_tokens(output: "Deviation") -> list[str]:
+    """Divergence, agreement and perplexity of a language model's output; empty for others."""
+    judged, name = output.next_tokens, clean(output.name)
+    if judged is None:
+        return []
+    count = f"{spell_count(judged.tokens, 'token')} in {spell_count(judged.rows, 'row')} of text"
+    lines = [
+        f"{name}: KL divergence {spell_mean(judged.kl)} nats per token; the likeliest next token is"
+        f" the same in {spell_share(judged.agreement.value)} of {count}"
+    ]
+    if judged.perplexity is not None and judged.reference_perplexity is not None:
+        lines.append(
+            f"{name}: perplexity {spell_mean(judged.reference_perplexity)} ->"
+            f" {spell_mean(judged.perplexity)}"
+        )
+    return lines
 
 
 def _report_budgets(outputs: "Sequence[Deviation]") -> list[RenderableType]:
