@@ -27,7 +27,7 @@ _NAMED = [*PAGES, *(ROOT / f"{name}.md" for name in ("CONTRIBUTING", "ARCHITECTU
 _UNRUN = {
     "the files of the commands above, and eight minutes of a quiet machine": 1,
     "the files of the commands above, openvino, and two minutes": 1,
-    "a search over a model of yours": 1,
+    "a search over a model of yours": 3,
     "a script of the repository": 4,
     "it installs packages": 8,
     "it is the call of another tool": 11,
@@ -59,6 +59,7 @@ _UNRUN = {
     "needs torch, onnxscript": 4,
     "needs PIL": 2,
     "needs ray": 2,
+    "needs tokenizers": 2,
     "needs torch": 53,
     "needs accelerate, torch": 4,
     "needs accelerate, torch, transformers": 2,
