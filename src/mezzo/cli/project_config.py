@@ -32,7 +32,7 @@ _OTHERS = frozenset(
         "accumulate", "baseline", "batch", "data", "held-out", "jobs", "json", "junit", "labels",
         "layers", "layout", "markdown", "max-drop", "max-error", "memory", "metric", "overwrite",
         "preprocess", "quiet", "report", "resume", "run", "runs", "save", "save-plan", "seconds",
-        "starts", "threads", "tile", "time-limit", "top", "verbose",
+        "starts", "threads", "tile", "time-limit", "tokenizer", "top", "verbose",
     }
 )  # fmt: skip
 # Values of these options that have a colon are functions, "module:function".
