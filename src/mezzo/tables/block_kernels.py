@@ -17,7 +17,8 @@ class BlockKernel:
     `operand`: position of the weight, whose rank is `rank`; `axis` of the blocks, that of the sum
     of a product. `bits` and, by preference, `blocks`: elements that share a scale. `is_symmetric`:
     symmetric integers only; False where zero points are as fast. `floats`: types of the other
-    operands, which are those of the scales. `form`, `accuracy_level`: as of `BlockStorage`.
+    operands, which are those of the scales. `form`: as of `BlockStorage`; `accuracy_levels`: those
+    at which it is faster than floats, the fastest first.
     `least_elements`: weights of fewer are faster in floats. `attributes` must all match. `source`,
     `since`: the evidence, and the version it is of.
     """
@@ -32,7 +33,7 @@ class BlockKernel:
     is_symmetric: bool = False
     floats: frozenset[DType] = frozenset({HIGH, DType.FLOAT16})
     form: BlockForm
-    accuracy_level: int = 0
+    accuracy_levels: tuple[int, ...] = (0,)
     least_elements: int = 0
     versions: tuple[int, int] = EVERY_VERSION
     attributes: Mapping[str, object] = field(default_factory=dict)

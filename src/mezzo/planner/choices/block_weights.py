@@ -46,8 +46,13 @@ class BlockWeight:
             is_symmetric=is_symmetric or any(row.is_symmetric for row in self.rows),
             rounding=rounding,
             form=row.form,
-            accuracy_level=max(row.accuracy_level for row in self.rows),
+            accuracy_level=max(row.accuracy_levels[0] for row in self.rows),
         )
+
+    @property
+    def is_fast_in_floats(self) -> bool:
+        """Whether all readers are faster than with floats without rounding of activations."""
+        return all(0 in row.accuracy_levels for row in self.rows)
 
     @property
     def blocks(self) -> list[int]:

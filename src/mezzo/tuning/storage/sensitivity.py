@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 GPTQ = "gptq"
 # GPTQ is worth its time for weights of few bits.
 _GPTQ_BITS = 4
+# Where it is a choice, activations are rounded up to this factor of the weight's squared error.
+_MOST_OF_ROUNDING = 1.25
 # Rows of a product's input, and outputs of it, that its local error is taken on.
 _ROWS, _OUTPUTS = 256, 512
 
@@ -327,10 +329,13 @@ def _stored_weight(
 ) -> StoredWeight:
     weight = candidate.weight
     floats = BlockOption(None, weight.elements * size_bits(HIGH) // 8, 0.0)
-    stored = [
-        _option(storage, storage.size_bytes(weight.shape), amplification, squares)
-        for storage, squares in zip(storages, local, strict=True)
-    ]
+    stored = []
+    for storage, squares in zip(storages, local, strict=True):
+        is_coarse = squares.of_both > _MOST_OF_ROUNDING * squares.of_weight
+        if is_coarse and weight.is_fast_in_floats:
+            storage = replace(storage, accuracy_level=0)
+            squares = LocalSquares(squares.of_weight, squares.of_weight)
+        stored.append(_option(storage, storage.size_bytes(weight.shape), amplification, squares))
     return StoredWeight(
         name=weight.name,
         value=weight.value,
