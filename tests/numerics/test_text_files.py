@@ -2,6 +2,7 @@
 
 import json
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from mezzo.numerics.data.datasets import open_data
 
 pytest.importorskip("tokenizers", reason="tokenizers is not installed")
 
-TOKENIZER = {
+TOKENIZER: dict[str, Any] = {
     "version": "1.0",
     "added_tokens": [],
     "normalizer": None,
