@@ -18,6 +18,7 @@ from mezzo.torch.compiler.as_written import decompositions_for
 from mezzo.torch.compiler.fitting import names_nodes
 from mezzo.torch.compiler.passes import Before, Copy, PlanningPass
 from mezzo.torch.compiler.settings import CompilerSettings, read_settings
+from mezzo.torch.compiler.unused_inputs import with_empty_unused_inputs
 from mezzo.torch.inspect.accounts import Account, GraphAccount
 from mezzo.torch.onednn.kernels import packs
 from mezzo.torch.torch_internals import (
@@ -118,7 +119,7 @@ class Backend:
             run = compile_fx(
                 edited.module,
                 cast("Any", edited.inputs),
-                inner_compile=self.inner_compile,
+                inner_compile=with_empty_unused_inputs(self.inner_compile, len(inputs)),
                 config_patches=inductor,
                 decompositions=decompositions_for(edited.module),
             )
