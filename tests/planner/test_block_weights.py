@@ -89,6 +89,31 @@ def test_weights_that_are_no_faster_in_blocks_stay_in_floats() -> None:
     assert len(mezzo.plan(model, to="int4", target="onnx").in_blocks) == 4
 
 
+def _table(width: int) -> onnx.ModelProto:
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 21]> g (int64[n] ids) => (float[n, {width}] rows)'
+        f" <float[300, {width}] table> {{ rows = Gather (table, ids) }}"
+    )
+    table = onnx.helper.make_tensor("table", onnx.TensorProto.FLOAT, [300, width], [0.5] * (300 * width))
+    model.graph.initializer.append(table)
+    return model
+
+
+def test_kernel_of_whole_blocks_takes_sizes_that_divide_a_row() -> None:
+    def block(width: int, to: str) -> int:
+        ((_, storage),) = mezzo.plan(_table(width), to=to, target="onnxruntime-cuda").in_blocks
+        return storage.block
+
+    # In four bits an even number of blocks.
+    assert [block(width, "int4") for width in (128, 64, 96)] == [32, 32, 16]
+    assert [block(width, "int8w") for width in (128, 64, 96, 48)] == [32, 32, 32, 16]
+    assert _why_floats(mezzo.plan(_table(100), to="int8w", target="onnxruntime-cuda")) == [
+        "table: no-block-kernel: onnxruntime-cuda reads whole blocks only, which an axis of its shape (300, 100) is not"
+    ]
+    ((_, storage),) = mezzo.plan(_table(100), to="int8w", target="onnxruntime-cpu").in_blocks
+    assert storage.block == 32
+
+
 def test_scales_have_the_type_of_their_readers() -> None:
     plan = mezzo.plan(_model(), to="int4,fp16", target="onnx")
     levels = {node.name: str(node.precision.compute) for node in plan.nodes}

@@ -15,7 +15,9 @@ class BlockKernel:
     """An operator whose constant operand may be stored in blocks, and how it must be stored.
 
     `operand`: position of the weight, whose rank is `rank`; `axis` of the blocks, that of the sum
-    of a product. `bits` and, by preference, `blocks`: elements that share a scale. `is_symmetric`:
+    of a product. `bits` and, by preference, `blocks`: elements that share a scale.
+    `block_multiple`: the axis must be a multiple of so many blocks; None if the last block may be
+    shorter. `is_symmetric`:
     symmetric integers only; False where zero points are as fast. `floats`: types of the other
     operands, which are those of the scales. `form`: as of `BlockStorage`; `accuracy_levels`: those
     at which it is faster than floats, the fastest first.
@@ -30,6 +32,7 @@ class BlockKernel:
     axis: int
     bits: int
     blocks: tuple[int, ...]
+    block_multiple: int | None = None
     is_symmetric: bool = False
     floats: frozenset[DType] = frozenset({HIGH, DType.FLOAT16})
     form: BlockForm
@@ -39,6 +42,11 @@ class BlockKernel:
     attributes: Mapping[str, object] = field(default_factory=dict)
     source: str
     since: str
+
+    def may_divide(self, block: int, length: int) -> bool:
+        """Whether blocks of a size may divide an axis of a length."""
+        is_whole = self.block_multiple is None or length % (block * self.block_multiple) == 0
+        return block in self.blocks and is_whole
 
     def fits(
         self, dialect: str, op: str, operand: int, version: int, attributes: Mapping[str, object]

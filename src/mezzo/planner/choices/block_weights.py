@@ -57,8 +57,12 @@ class BlockWeight:
     @property
     def blocks(self) -> list[int]:
         """Sizes of blocks that all readers accept, the preferred first."""
-        (first, *others) = self.rows
-        return [size for size in first.blocks if all(size in row.blocks for row in others)]
+        length = self.shape[self.rows[0].axis]
+        return [
+            size
+            for size in self.rows[0].blocks
+            if all(row.may_divide(size, length) for row in self.rows)
+        ]
 
 
 class FloatWeight(NamedTuple):
@@ -150,9 +154,14 @@ def _judge_readers(
         because = f"{target.name} is faster with floats in weights of fewer than {least} elements"
         return FloatWeight(number, "too-small", because)
     weight = BlockWeight(value=number, name=graph.producer(number).name, shape=sizes, rows=chosen)
-    if not weight.blocks:
-        return FloatWeight(number, "readers-differ", "its readers accept no common size of blocks")
-    return weight
+    if weight.blocks:
+        return weight
+    if any(row.block_multiple is not None for row in chosen):
+        because = (
+            f"{target.name} reads whole blocks only, which an axis of its shape {sizes} is not"
+        )
+        return FloatWeight(number, "no-block-kernel", because)
+    return FloatWeight(number, "readers-differ", "its readers accept no common size of blocks")
 
 
 def _rows_by_read(
