@@ -92,7 +92,19 @@ def test_what_is_said_of_next_tokens_is_on_the_first_screen_and_in_full_below(ru
 
 
 def test_conversion_and_tuning_are_checked_by_next_tokens(run):
-    words = ("--to", "int4", "--data", "text.txt", "--tokenizer", "tok", "--max-error", "0.5", "--json")
+    words = (
+        "--to",
+        "int4",
+        "--target",
+        "onnx",
+        "--data",
+        "text.txt",
+        "--tokenizer",
+        "tok",
+        "--max-error",
+        "0.5",
+        "--json",
+    )
     ran = run("tune", "plain.onnx", "small.onnx", *words)
     judged = json.loads(ran.out)["errors"]["outputs"][0]["next_tokens"]
     assert judged["kl"]["value"] > 0 and judged["rows"] == ROWS // 4  # held out
