@@ -100,7 +100,7 @@ def fused_as(model: Model, given: Plan, respellings: Sequence[Respelling] = ()) 
     ops = {name: node.op for name, node in given.by_name.items()}
     unfused = [node.id for node in reading.graph.nodes if ops.get(node.name) == node.op]
     storages = [storage for _, storage in given.in_blocks]
-    bits, forms = ({getattr(each, name) for each in storages} for name in ("bits", "form"))
+    bits, forms = {each.bits for each in storages}, {each.form for each in storages}
     return model.fused(reading, unfused, _copied(given.line, bits, forms), respellings)
 
 

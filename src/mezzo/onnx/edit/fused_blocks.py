@@ -129,8 +129,7 @@ class FusedBlocks:
         lies between.
         """
         nodes = self._graph.nodes
-        through = {use.node: between for use, between in weight_reads(self._graph, number)}
-        between = {node for node in through.values() if node is not None}
+        between = {through for _, through in weight_reads(self._graph, number)}
         readers: list[tuple[Node, Node | None]] = []
         for use in self._uses(number):
             if use.node not in between:

@@ -50,8 +50,8 @@ class BlockWeight:
         )
 
     @property
-    def is_fast_in_floats(self) -> bool:
-        """Whether all readers are faster than with floats without rounding of activations."""
+    def is_fast_at_level_0(self) -> bool:
+        """Whether all readers are faster than with floats at accuracy level 0 too."""
         return all(0 in row.accuracy_levels for row in self.rows)
 
     @property

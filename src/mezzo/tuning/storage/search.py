@@ -100,6 +100,7 @@ class BlockSearch:
     def probe(self) -> None:
         """Measure the sensitivity of every weight."""
         self._probed = batches = _few(self._model, self._session, self.prober)
+        sampled = self.prober.sample(batches)
         total, has_time = len(self._candidates), self._session.has_time
 
         def report(step: str, done: int) -> None:
@@ -110,12 +111,13 @@ class BlockSearch:
             self.prober,
             self._candidates,
             batches,
+            sampled,
             self._scores,
             has_time,
             partial(report, "sensitivity"),
         )
         self.weights = offer_gptq(
-            self.prober, self.weights, batches, has_time, partial(report, "rounding on data")
+            self.prober, self.weights, sampled, has_time, partial(report, "rounding on data")
         )
 
     def smallest(self) -> StoragePlan:

@@ -250,16 +250,18 @@ def measure_weights(
     prober: BlockProber,
     candidates: Sequence[BlockCandidates],
     batches: "Sequence[Batch]",
+    sampled: Mapping[int, Floats],
     scores: ScoreCache,
     may_go_on: Callable[[], bool],
     report: Callable[[int], None],
 ) -> tuple[StoredWeight, ...]:
     """Measure the amplification of each weight, one run each, and predict every option's error.
 
-    Weights that no time is left for stay in floats. `scores` has the runs of an interrupted search;
+    Weights that no time is left for stay in floats. `sampled`: `prober.sample` of the batches.
+    `scores` has the runs of an interrupted search;
     `report` receives how many weights are measured.
     """
-    sampled, by_value = prober.sample(batches), {each.weight.value: each for each in candidates}
+    by_value = {each.weight.value: each for each in candidates}
     measured: dict[int, StoredWeight] = {}
     for number, (value, error) in enumerate(prober.each_alone(batches), 1):
         if not may_go_on():
@@ -288,14 +290,13 @@ def _run_alone(
 def offer_gptq(
     prober: BlockProber,
     weights: Sequence[StoredWeight],
-    batches: "Sequence[Batch]",
+    sampled: Mapping[int, Floats],
     may_go_on: Callable[[], bool],
     report: Callable[[int], None],
 ) -> tuple[StoredWeight, ...]:
     """The weights with options rounded by GPTQ, where data that it has not seen has a smaller
     error. `report` receives how many are done.
     """
-    sampled = prober.sample(batches)
     result = []
     for number, weight in enumerate(weights, 1):
         report(number)
@@ -332,7 +333,7 @@ def _stored_weight(
     stored = []
     for storage, squares in zip(storages, local, strict=True):
         is_coarse = squares.of_both > _MOST_OF_ROUNDING * squares.of_weight
-        if is_coarse and weight.is_fast_in_floats:
+        if is_coarse and weight.is_fast_at_level_0:
             storage = replace(storage, accuracy_level=0)
             squares = LocalSquares(squares.of_weight, squares.of_weight)
         stored.append(_option(storage, storage.size_bytes(weight.shape), amplification, squares))
