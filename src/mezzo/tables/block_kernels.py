@@ -4,10 +4,19 @@ rows of a target.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from mezzo.formats.block_storage import BlockForm
 from mezzo.formats.dtypes import HIGH, DType
 from mezzo.tables.rows import EVERY_VERSION, holds
+
+_FLAT, _UNSCALED = frozenset({None, 0}), frozenset({None, 1.0})
+# What ONNX Runtime's MatMulNBits computes too: operators, axes of the sum, and attributes.
+MATMUL_N_BITS: tuple[tuple[str, int, Mapping[str, Any]], ...] = (
+    ("MatMul", 0, {}),
+    ("Gemm", 0, {"transA": _FLAT, "transB": _FLAT, "alpha": _UNSCALED, "beta": _UNSCALED}),
+    ("Gemm", 1, {"transA": _FLAT, "transB": 1, "alpha": _UNSCALED, "beta": _UNSCALED}),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from functools import partial
 
 from mezzo.formats.block_storage import BlockForm
 from mezzo.formats.dtypes import DType
-from mezzo.tables.block_kernels import BlockKernel
+from mezzo.tables.block_kernels import MATMUL_N_BITS, BlockKernel
 from mezzo.tables.fusions import Constraint, Fusion, Inside, Stage, Step
 from mezzo.tables.quantized_kernels import (
     Bias,
@@ -187,11 +187,7 @@ _IN_BLOCKS = tuple(
             "MatMulNBits, one row: 3.0 to 3.7 times as fast as FP32, .1 times at level 0",
         ),
     )
-    for op, along, attributes in (
-        ("MatMul", 0, {}),
-        ("Gemm", 0, {"transA": _FLAT, "transB": _FLAT, "alpha": _UNSCALED, "beta": _UNSCALED}),
-        ("Gemm", 1, {"transA": _FLAT, "transB": 1, "alpha": _UNSCALED, "beta": _UNSCALED}),
-    )
+    for op, along, attributes in MATMUL_N_BITS
 ) + tuple(
     _blocks("Gather", "GatherBlockQuantized", bits=bits, operand=0, along=1, axis=_FLAT)
     for bits in (4, 8)

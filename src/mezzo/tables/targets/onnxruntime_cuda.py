@@ -14,7 +14,7 @@ from functools import partial
 
 from mezzo.formats.block_storage import BlockForm
 from mezzo.formats.dtypes import HALF_FORMATS, HIGH, DType
-from mezzo.tables.block_kernels import BlockKernel
+from mezzo.tables.block_kernels import MATMUL_N_BITS, BlockKernel
 from mezzo.tables.fusions import Constraint, Fusion, Inside, Stage, Step
 from mezzo.tables.runtime import NVIDIA_GPU, Runtime
 from mezzo.tables.target import Gain, KernelListing, Refusal, Target, kernels
@@ -85,7 +85,6 @@ _BLOCK_TIMES = (
     "an H100, chains of 2048 x 2048 and 4096 x 4096 larger than its cache, as CUDA graphs"
 )
 _FLAT = frozenset({None, 0})
-_UNSCALED = frozenset({None, 1.0})
 
 
 def _blocks(
@@ -145,11 +144,7 @@ _IN_BLOCKS = tuple(
             " rows on slower",
         ),
     )
-    for op, along, attributes in (
-        ("MatMul", 0, {}),
-        ("Gemm", 0, {"transA": _FLAT, "transB": _FLAT, "alpha": _UNSCALED, "beta": _UNSCALED}),
-        ("Gemm", 1, {"transA": _FLAT, "transB": 1, "alpha": _UNSCALED, "beta": _UNSCALED}),
-    )
+    for op, along, attributes in MATMUL_N_BITS
 ) + tuple(
     # Wrong answers (errors of .3 to 1.6) where the last block is shorter and, in four bits, where
     # the zero points of a row end in half a byte: 576 elements in blocks of 64, 128 or 256.
