@@ -14,6 +14,7 @@ from onnx import TensorProto, numpy_helper
 
 from mezzo.ir.input_roles import Length, Part, Slot
 from mezzo.onnx.protos.graphs import inline_functions, stored_names, subgraphs_of
+from mezzo.onnx.schema.cache_shapes import find_head_sizes
 from mezzo.onnx.schema.domains import DEFAULT, canonical
 from mezzo.onnx.schema.shapes import infer, length_of
 from mezzo.onnx.schema.types import FROM_ONNX
@@ -100,8 +101,11 @@ _INTEGERS = frozenset({
 
 def read_slots(model: onnx.ModelProto) -> tuple[Slot, ...]:
     """Name, dtype, shape and role of each input that must be fed."""
-    walk = _Walk(infer(inline_functions(model), data_prop=True))
-    return tuple(_slot(port, walk) for port in _ports(model))
+    inferred = infer(inline_functions(model), data_prop=True)
+    walk, head_sizes = _Walk(inferred), find_head_sizes(inferred)
+    return tuple(
+        _with_head_size(_slot(port, walk), head_sizes.get(port.name)) for port in _ports(model)
+    )
 
 
 def read_types(model: onnx.ModelProto) -> tuple[Slot, ...]:
@@ -143,6 +147,14 @@ def _slot(port: onnx.ValueInfoProto, walk: "_Walk") -> Slot:
         else None
     )
     return replace(_type_of(port), part=part, below=below if part is Part.INDEX else None)
+
+
+def _with_head_size(slot: Slot, head_size: int | None) -> Slot:
+    """The input; of a cache whose head size is open, with the one that attention needs."""
+    lengths = slot.lengths or ()
+    if head_size is None or len(lengths) != 4 or isinstance(lengths[3], int):
+        return slot
+    return replace(slot, lengths=(*lengths[:3], head_size))
 
 
 def _part(kind: int, evidence: "_Found", name: str) -> Part:
