@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mezzo.api.explain import explain
     from mezzo.api.export_plan import export_plan
     from mezzo.api.folders.converting import ConvertedFolder, convert_folder
+    from mezzo.api.language_models.llm import llm
     from mezzo.api.lists import convert_lists
     from mezzo.api.partition import extract, partition
     from mezzo.api.quantize_report import quantize_report
@@ -67,6 +68,7 @@ __all__ = [
     "explain",
     "export_plan",
     "extract",
+    "llm",
     "load_plan",
     "memory",
     "partition",
@@ -107,6 +109,7 @@ _HOMES = {
     "explain": "mezzo.api.explain",
     "export_plan": "mezzo.api.export_plan",
     "extract": "mezzo.api.partition",
+    "llm": "mezzo.api.language_models.llm",
     "load_plan": "mezzo.io.planfile",
     "memory": "mezzo.common.memory",
     "partition": "mezzo.api.partition",

@@ -74,6 +74,7 @@ __all__ = [
     "explain",
     "export_plan",
     "extract",
+    "llm",
     "load_plan",
     "memory",
     "partition",
@@ -325,6 +326,93 @@ def convert_folder(
         InputError: an option or the folder is at fault; or every model is, and the error is of the
             first.
         ModelError, ContractError: the same of a model that is not valid, or a broken promise.
+    """
+
+def llm(
+    src: str | os.PathLike[str],
+    dst: str | os.PathLike[str],
+    *,
+    to: FormatLike | None = "int4",
+    policy: PolicyLike | None = "balanced",
+    strategy: str | None = "mincut",
+    target: TargetLike | None = None,
+    include: Sequence[str] | None = (),
+    exclude: Sequence[str] | None = (),
+    keep_region: Sequence[str] | None = (),
+    fix_region: Mapping[str, str] | None = {},
+    io: IO | None = "keep",
+    out_of_range: str | None = "protect",
+    opset: str | None = "auto",
+    calibrator: str | None = "minmax",
+    quantize_mode: str | None = "smart",
+    fuse: str | None = "standard",
+    correct: str | None = "auto",
+    assume: Mapping[str, str] | None = {},
+    trust_external_paths: bool | None = False,
+    provenance: bool | None = True,
+    check: bool | None = True,
+    data: Data | None = None,
+    max_error: float | None = None,
+    max_bytes: int | str | None = None,
+    held_out: Data | None = None,
+    time_limit_s: float | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    batch_size: int | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> ConvertedFolder:
+    """Write a folder that onnxruntime-genai runs, with low-bit weights, from a Hugging Face folder.
+
+    The model is exported in FP32 by onnxruntime-genai's builder, in another process and without
+    network, unless the folder has ONNX models in FP32 already. These are converted as by
+    `mezzo.convert_folder`; with a budget the storage of each weight is searched as by `mezzo.tune`.
+    The result's account is that of its model, in `files`.
+
+    Args:
+        to: what to convert to: fp16, bf16 or int8, int8 with a float (int8,bf16), weights alone in
+            int4 or int8w, or auto: what gains on this machine.
+        policy: how bold to be: a name of 'mezzo policies', or a .toml file.
+        strategy: how to place the casts; see 'mezzo strategies'.
+        target: what must run the result: a name of 'mezzo targets', or a .toml file.
+        include: ask for low precision: a glob on node names, or 'op:Softmax'. Repeatable.
+        exclude: keep in FP32: a glob on node names, or 'op:Softmax'. Repeatable.
+        keep_region: leave a part as it is: a path of scopes or modules such as 'encoder/layer.3';
+            globs work. Repeatable.
+        fix_region: run a part in fp32 or in the low precision, and plan the rest around it.
+            Repeatable.
+        io: types of the model's inputs and outputs: keep them (default), all low, outputs as they
+            come, or one by name. Repeatable.
+        out_of_range: what to do with weights that the low precision cannot hold.
+        opset: whether the opset, ONNX's version, may rise where a newer one allows the low
+            precision.
+        calibrator: how int8 chooses scales from --data: minmax, percentile, entropy, mse, your
+            module:function; none: at run time.
+        quantize_mode: what int8 takes beside products: what stands between them (smart), or all
+            that the target runs (full).
+        fuse: what to fuse: nothing, what int8 gains by in standard ONNX (standard), or the same for
+            floats too (simplify).
+        correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
+            none, or some of leave (small products that err much stay floats), smooth, weights and
+            bias, with commas.
+        assume: what an input holds, in place of what is assumed without data, such as image=0..255;
+            may be repeated.
+        trust_external_paths: open weights outside the model's folder, as links of a Hugging Face
+            cache lead there.
+        provenance: leave out of the metadata what made the model: version, options, plan.
+        check: leave out the run of the result on the target's runtime, where that is installed.
+        src: a folder with config.json, safetensors and a tokenizer; or one of onnxruntime-genai or
+            of Optimum in FP32.
+        dst: the destination folder.
+        data: running text, in files (.txt), which the folder's own tokenizer splits; or other data
+            as of `mezzo.compare`. The result is checked on it, and a search chooses by it.
+        max_error, max_bytes, held_out, time_limit_s, resume: of a search, as of `mezzo.tune`.
+        overwrite: replace files of a destination that exists.
+        progress: called with (stage, done, total).
+
+    Raises:
+        InputError: an option, the data or the folder is at fault, or a package is missing.
+        ModelError: the model cannot be exported, or is not valid.
+        ContractError: the result would break a promise.
     """
 
 def plan(

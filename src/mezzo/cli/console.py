@@ -162,6 +162,12 @@ def print_error(message: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
+def print_log(text: str) -> None:
+    """Print lines of another program to stderr."""
+    with suppress(OSError, ValueError):
+        print(clean_lines(text), file=sys.stderr, flush=True)
+
+
 def _write(text: str) -> None:
     """Print to stdout. A closed pipe ends the program quietly, as it ends other programs.
 

@@ -1,7 +1,7 @@
 """Run of `mezzo convert` on a folder: conversion, output, report. Loaded when a folder is given."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -36,10 +36,12 @@ from mezzo.report.html.folder_page import page_name, render_index
 from mezzo.report.html.page import write_account
 from mezzo.report.records.cases import cases_of
 from mezzo.report.records.documents import Document
-from mezzo.report.records.headline import Headline
+from mezzo.report.records.headline import Headline, NextCommand
 from mezzo.report.text.conversion import report_next_steps
 from mezzo.report.text.folder import File, describe_folder, report_counts, report_folder
 
+# A conversion of a folder, as `converting.convert_models`.
+ConvertFolder = Callable[[Path, Path, Request, converting.FolderOptions], ConvertedFolder]
 # Options that name parts of one model; other models of the folder may lack them.
 _OF_ONE_MODEL = NAMING_NODES | {Form.PORT_DTYPES, Form.PORT_ENDS}
 # Errors that are printed if nothing was converted.
@@ -65,21 +67,33 @@ def convert_models(
                 f"{name} is for single models, and IN is a folder; leave it out, or name one of its"
                 " files"
             )
+    given = converting.FolderOptions(
+        layout=words.layout, data=context.data, labels=tuple(context.labels),
+        batch_size=context.batch, overwrite=words.overwrite, resume=words.resume, jobs=words.jobs,
+        changes_of=lambda name: context.options.changes_of(context.source / name, name),
+    )  # fmt: skip
+    run_folder(context, output, request_of(context.options.to_writing()), given)
+
+
+def run_folder(
+    context: CommandContext,
+    output: Output,
+    request: Request,
+    given: converting.FolderOptions,
+    convert: ConvertFolder = converting.convert_models,
+    next_command: Callable[[Headline], NextCommand | None] | None = None,
+) -> None:
+    """Convert a folder as a function does, print the report, and exit with its code.
+
+    `next_command`: the next step after a headline; by default that of its aim.
+    """
     check_destinations({"--junit": output.junit, "--markdown": output.markdown})
-    chosen = context.options.to_writing()
     pages = None if output.report is None else FolderReport(output.report)
-    with resume_hint(words.resume), Patience() as progress:
-        given = converting.FolderOptions(
-            layout=words.layout, data=context.data, labels=tuple(context.labels),
-            batch_size=context.batch, overwrite=words.overwrite, resume=words.resume,
-            jobs=words.jobs, progress=progress,
-            changes_of=lambda name: context.options.changes_of(context.source / name, name),
-            on_file=None if pages is None else pages.draw,
-        )  # fmt: skip
-        folder = converting.convert_models(
-            context.source, context.result, request_of(chosen), given
-        )
-    _present(context, output, folder, pages)
+    with resume_hint(given.resume), Patience() as progress:
+        on_file = None if pages is None else pages.draw
+        given = replace(given, progress=progress, on_file=on_file)
+        folder = convert(context.source, context.result, request, given)
+    _present(context, output, folder, pages, next_command)
     if folder.failed:
         raise typer.Exit(BAD_INPUT)
     end_with_worst(file.ruling for file in folder.files)
@@ -124,11 +138,15 @@ def _present(
     output: Output,
     folder: ConvertedFolder,
     pages: FolderReport | None,
+    next_command: Callable[[Headline], NextCommand | None] | None,
 ) -> None:
     """Print and write the result. If every model failed, the failures are printed as errors."""
     names = os.fspath(context.source), os.fspath(context.result)
     title = f"{names[0]} -> {names[1]}"
     headline = _headline(context, folder) if folder.files else None
+    step = None if headline is None or next_command is None else next_command(headline)
+    if headline is not None and step is not None:
+        headline = headline.with_step(step)
     if pages is not None:
         pages.finish(title, headline, folder)
     write_cases(output.junit, output.markdown, context.verb, title, cases_of(folder))
@@ -174,7 +192,8 @@ def _print(
     options = _of_file(context, folder, folder.files[0]).options
     layout = output_layout()
     rest = report_folder(layout, *names, folder)[1:]  # the headline has its title
-    rest += report_next_steps(steps_after_folder(folder, options))
+    if (folder.source / folder.files[0].source).exists():  # not exported from something else
+        rest += report_next_steps(steps_after_folder(folder, options))
     print_first_screen(
         headline, rest, layout, has_all=output.verbose, more=MORE_OR_DRAWN_FOLDER,
         always=report_counts(layout, folder),

@@ -12,7 +12,7 @@ import typer
 
 from mezzo.cli import INTERRUPTED
 from mezzo.cli.app import COMMANDS, load_commands, make_app
-from mezzo.cli.console import print_error
+from mezzo.cli.console import print_error, print_log
 from mezzo.cli.exit_codes import BAD_INPUT, REFUSED
 from mezzo.cli.interrupts import Interrupts
 from mezzo.cli.project_file import choose_file
@@ -127,6 +127,8 @@ def _print_fault(error: Exception, words: Sequence[str]) -> int | None:
 
             return explain_usage(error, words, partial(_report, words, "UsageError", BAD_INPUT))
         case MezzoError():
+            for note in getattr(error, "__notes__", ()):  # the end of another program's log
+                print_log(note)
             code = REFUSED if isinstance(error, ContractError) else BAD_INPUT
             _report(words, _public_name(error), code, str(error))
             return code

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable
 
 from mezzo.common.file_kinds import EXPORT_FROM_HUB, FileKind, kind_by_name
-from mezzo.common.message_style import setting
+from mezzo.common.message_style import setting, verb
 from mezzo.common.name_matching import aside, did_you_mean
 
 _MODEL = ".onnx"
@@ -69,7 +69,10 @@ def _folder_without_models(where: str, names: Iterable[str]) -> str:
     )
     if "config.json" in entries and weights:
         export = EXPORT_FROM_HUB.format(path=where)
-        return f"a model of Hugging Face without ONNX files ({weights[0]}); export it: {export}"
+        return (
+            f"a model of Hugging Face without ONNX files ({weights[0]}); for a language model use"
+            f" {verb('llm')}, or export it: {export}"
+        )
     below = (os.path.join(where, name) for name in sorted(entries))
     inside = next(
         (f for f in below if any(name.lower().endswith(_MODEL) for name in _names_in(f))), None

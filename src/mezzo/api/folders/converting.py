@@ -15,7 +15,7 @@ from mezzo.api.folders.deciding import FileError, fit_requests
 from mezzo.api.folders.job_processes import JobProcesses, check_processes
 from mezzo.api.folders.listing import Placing
 from mezzo.api.folders.model_folder import Changes, ModelFolder
-from mezzo.api.folders.model_jobs import JobResult, ModelJob, failure_of, try_job
+from mezzo.api.folders.model_jobs import JobResult, ModelJob, Search, failure_of, try_job
 from mezzo.api.folders.records import ConvertedFile, FailedFile, error_of
 from mezzo.api.folders.records import ConvertedFolder as ConvertedFolder
 from mezzo.api.folders.resume_folder import ResumeFolder, key_of
@@ -47,7 +47,8 @@ class FolderOptions:
     """Options of a folder conversion besides the request; `convert_folder` documents them.
 
     `changes_of`: the fields of the request that are different for a model, by its name. `on_file`:
-    called for each model with its account and graph.
+    called for each model with its account and graph. `search`: a search in place of each
+    conversion. `shown_source`: the folder that reports name, if the source is a temporary one.
     """
 
     layout: str | None = None
@@ -60,6 +61,8 @@ class FolderOptions:
     progress: Progress | None = None
     changes_of: Callable[[str], Changes] = _no_changes
     on_file: OnFile | None = field(default=None, repr=False)
+    search: Search | None = None
+    shown_source: Path | None = None
 
 
 @documents_options
@@ -206,7 +209,7 @@ class _Conversion:
         if unused:
             notes.append(f"no data for {', '.join(map(repr, unused))}: decided without")
         return ConvertedFolder(
-            source=folder.source,
+            source=self.given.shown_source or folder.source,
             path=folder.destination,
             layout=folder.layout.value,
             files=tuple(self.files[name] for name in folder.models),
@@ -243,7 +246,7 @@ class _Conversion:
             source=folder.source / name,
             result=result,
             staged=staging.staged(result),
-            title=os.fspath(folder.source / name),
+            title=os.fspath((given.shown_source or folder.source) / name),
             result_title=os.fspath(folder.destination / result),
             request=request,
             data=data.get(name),
@@ -251,6 +254,7 @@ class _Conversion:
             batch_size=given.batch_size,
             data_suffix=folder.data_suffix,
             draws=given.on_file is not None,
+            search=given.search,
         )
 
     def _run_all(self, jobs: Sequence[ModelJob], staging: FolderStaging) -> None:

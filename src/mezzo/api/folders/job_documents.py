@@ -30,6 +30,7 @@ _PATHS = ("source", "staged")
 
 def spell_job(job: ModelJob) -> Document:
     """A job as a document. Raises InputError: its options or data are objects of this process."""
+    assert job.search is None, "a search runs in the process that asks for it"
     document = {field.name: getattr(job, field.name) for field in fields(job)}
     document |= {name: os.fspath(document[name]) for name in _PATHS}
     document["labels"] = list(job.labels)

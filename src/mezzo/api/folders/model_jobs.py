@@ -1,22 +1,24 @@
 """Conversion of one model of a folder, as a job that another process can run."""
 
+import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mezzo.api.convert import convert_opened
 from mezzo.api.folders.deciding import in_file
 from mezzo.api.folders.records import FailedFile
-from mezzo.common.errors import ContractError, MezzoError, ModelError, spell_raised
+from mezzo.api.tune import tune
+from mezzo.common.errors import ContractError, InputError, MezzoError, ModelError, spell_raised
 from mezzo.common.machine import find_machine
 from mezzo.contracts.frontend import Model, Port, Progress
 from mezzo.contracts.options.request import Request
 from mezzo.conversion.results import Converted, open_source, store_of
 from mezzo.conversion.summaries import summarise_result
 from mezzo.numerics.measures import Ruling
-from mezzo.report.records.account import describe_conversion, with_graph
+from mezzo.report.records.account import describe_conversion, describe_tuning, with_graph
 from mezzo.report.records.documents import Document
 from mezzo.report.records.headline import Headline
 
@@ -25,6 +27,16 @@ if TYPE_CHECKING:
 
 _LFS = b"version https://git-lfs"
 _LONGEST_FAULT = 300
+
+
+class Search(NamedTuple):
+    """A search within a budget in place of a conversion: options of `mezzo.tune`."""
+
+    max_error: float | None = None
+    max_bytes: int | str | None = None
+    held_out: "Data | None" = None
+    time_limit_s: float | None = None
+    resume: str | os.PathLike[str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +60,7 @@ class ModelJob:
     batch_size: int | None
     data_suffix: str
     draws: bool
+    search: Search | None = None
 
 
 class JobResult(NamedTuple):
@@ -89,27 +102,39 @@ def run_job(job: ModelJob, progress: Progress | None = None) -> JobResult:
     store_of(model).data_suffix = job.data_suffix
     before = model.ports()
     try:
-        converted = convert_opened(
-            model, job.staged, job.request, job.data, job.labels, job.batch_size
-        )
+        converted = _convert(model, job, progress)
     except MezzoError as error:
         raise in_file(job.name, error) from error
     after = open_source(job.staged, False, None).ports()
     headline = summarise_result(job.title, job.result_title, converted)
-    account = describe_conversion(
-        job.title, job.result_title, converted.plan, converted.summary, converted.measured,
-        machine=find_machine(), headline=headline,
-    )  # fmt: skip
+    described = (job.title, job.result_title, converted.plan, converted.summary)
+    machine, measured = find_machine(), converted.measured
+    if job.search is None or measured is None:
+        account = describe_conversion(*described, measured, machine=machine, headline=headline)
+    else:
+        account = describe_tuning(*described, measured, machine=machine, headline=headline)
     return JobResult(
         converted=converted.without_graph(),
         account=account,
         headline=headline,
-        ruling=None if converted.measured is None else converted.measured.ruling,
+        ruling=None if measured is None else measured.ruling,
         seconds=time.monotonic() - started,
         before=before,
         after=after,
         drawn=with_graph(account, converted.outline()) if job.draws else None,
     )
+
+
+def _convert(model: Model, job: ModelJob, progress: Progress | None) -> Converted:
+    if job.search is None:
+        return convert_opened(model, job.staged, job.request, job.data, job.labels, job.batch_size)
+    if job.data is None:
+        raise InputError(f"{job.name!r}: a budget is held on data, and it has none")
+    options = {each.name: getattr(job.request, each.name) for each in fields(job.request)}
+    return tune(
+        job.source, job.staged, data=job.data, labels=job.labels, batch_size=job.batch_size,
+        progress=progress, **job.search._asdict(), **options,
+    )  # fmt: skip
 
 
 def try_job(job: ModelJob, progress: Progress | None = None) -> JobResult | FailedFile:

@@ -29,7 +29,7 @@ _PANEL = "Search"
 _Result = Annotated[
     Path, typer.Argument(metavar="OUT", help="Where the typed model goes.", show_default=False)
 ]
-_MaxError = Annotated[
+MaxError = Annotated[
     float | None,
     typer.Option(
         "--max-error",
@@ -39,7 +39,7 @@ _MaxError = Annotated[
         help="The budget: the largest relative L2 error of an output, such as 1e-3.",
     ),
 ]
-_MaxBytes = Annotated[
+MaxBytes = Annotated[
     str | None,
     typer.Option(
         "--max-bytes",
@@ -50,7 +50,7 @@ _MaxBytes = Annotated[
         show_default=False,
     ),
 ]
-_HeldOut = Annotated[
+HeldOut = Annotated[
     list[Path] | None,
     typer.Option(
         "--held-out",
@@ -69,7 +69,7 @@ _Measure = Annotated[
         rich_help_panel=_PANEL,
     ),
 ]
-_TimeLimit = Annotated[
+TimeLimit = Annotated[
     str | None,
     typer.Option(
         "--time-limit",
@@ -95,11 +95,11 @@ def tune(
     source: shared.Source,
     result: _Result,
     data: data_options.Data,
-    max_error: _MaxError = None,
+    max_error: MaxError = None,
     metric: data_options.Metric = None,
     max_drop: data_options.MaxDrop = None,
-    max_bytes: _MaxBytes = None,
-    held_out: _HeldOut = None,
+    max_bytes: MaxBytes = None,
+    held_out: HeldOut = None,
     options: shared.CommandOptions,
     preprocess: data_options.Preprocess = None,
     tokenizer: data_options.Tokenizer = None,
@@ -109,7 +109,7 @@ def tune(
     workers: cluster_options.Workers = None,
     memory: memory_option.Memory = None,
     measure: _Measure = False,
-    time_limit: _TimeLimit = None,
+    time_limit: TimeLimit = None,
     resume: resume_option.Resume = None,
     accumulate: data_options.Accumulate = None,
     tile: data_options.Tile = None,

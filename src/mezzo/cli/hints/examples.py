@@ -63,6 +63,14 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
             "a trtexec line of TensorRT 10, for TensorRT 11",
         ),
     ),
+    "llm": (
+        ("mezzo llm SmolLM2-135M small", "weights in four bits; ready for onnxruntime-genai"),
+        ("mezzo llm SmolLM2-135M checked --data prose.txt", "and how far the answers moved"),
+        (
+            "mezzo llm SmolLM2-135M best --to int4,int8w --data prose.txt --max-bytes 100MB",
+            "the most accurate one of a size",
+        ),
+    ),
     "ranges": (
         ("mezzo ranges model.onnx --data data.npz", "what fp16 would do to each value"),
         (

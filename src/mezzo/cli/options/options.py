@@ -61,7 +61,7 @@ Quiet = Annotated[
 ]
 
 # Commands that write a model, and so have the options about results.
-_WRITING = frozenset({"convert", "tune"})
+_WRITING = frozenset({"convert", "llm", "tune"})
 _SEARCHING = frozenset({"tune", "sensitivity"})
 # The parameter after which a command has the options about results.
 _BEFORE_RESULTS = "overwrite"
@@ -221,13 +221,13 @@ def _completion(option: Field[Any]) -> Callable[..., list[str]] | None:
             assert_never(info.form)
 
 
-def describe(name: str) -> Any:
-    """Typer's option for an option of a request."""
+def describe(name: str, usual: str | None = None) -> Any:
+    """Typer's option for an option of a request. `usual`: the default of a command's own."""
     option = options_by_name()[name]
     info = about(option)
     return typer.Option(
         words.spelled(option), metavar=_metavar(option), help=info.help,
-        autocompletion=_completion(option), show_default=info.usual or True,
+        autocompletion=_completion(option), show_default=usual or info.usual or True,
         rich_help_panel=info.panel.value,
     )  # fmt: skip
 
@@ -246,7 +246,7 @@ def _parameter(option: Field[Any], defaults: Mapping[str, str]) -> inspect.Param
             pass
         case form:
             assert_never(form)
-    annotation = Annotated[kind, describe(option.name)]
+    annotation = Annotated[kind, describe(option.name, defaults.get(option.name))]
     return inspect.Parameter(
         option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
     )

@@ -27,6 +27,8 @@ TargetLike = str | os.PathLike[str] | Target | None
 
 # Defaults of tune and sensitivity, which measure errors: here the policy only limits the search.
 SEARCH_DEFAULTS: Mapping[str, str] = MappingProxyType({"policy": "aggressive"})
+# Defaults of llm.
+LLM_DEFAULTS: Mapping[str, str] = MappingProxyType({"to": "int4"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
