@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mezzo.api.explain import explain
     from mezzo.api.export_plan import export_plan
     from mezzo.api.folders.converting import ConvertedFolder, convert_folder
+    from mezzo.api.language_models.generation import bench_folders
     from mezzo.api.language_models.llm import llm
     from mezzo.api.lists import convert_lists
     from mezzo.api.partition import extract, partition
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from mezzo.numerics.calibrations import Calibrations
     from mezzo.numerics.measures import Comparison, Measured, Ranges, Ruling, Sensitivity
     from mezzo.numerics.timings import FileTimes, Timings
+    from mezzo.numerics.token_times import TokenTimes, TokenTimings
     from mezzo.report.records.fused_units import Extracted, FusedUnit, Split
     from mezzo.report.records.summary import Summary
 
@@ -56,8 +58,11 @@ __all__ = [
     "Split",
     "Summary",
     "Timings",
+    "TokenTimes",
+    "TokenTimings",
     "__version__",
     "bench",
+    "bench_folders",
     "cluster",
     "compare",
     "compare_strategies",
@@ -98,7 +103,10 @@ _HOMES = {
     "Split": "mezzo.report.records.fused_units",
     "Summary": "mezzo.report.records.summary",
     "Timings": "mezzo.numerics.timings",
+    "TokenTimes": "mezzo.numerics.token_times",
+    "TokenTimings": "mezzo.numerics.token_times",
     "bench": "mezzo.api.bench",
+    "bench_folders": "mezzo.api.language_models.generation",
     "cluster": "mezzo.clusters.opening",
     "compare": "mezzo.api.compare",
     "compare_strategies": "mezzo.api.strategies",

@@ -18,6 +18,7 @@ from mezzo.api.explain import explain
 from mezzo.api.export_plan import export_plan
 from mezzo.api.folders.data import FolderData
 from mezzo.api.folders.records import ConvertedFolder
+from mezzo.api.language_models.generation import bench_folders
 from mezzo.api.lists import convert_lists
 from mezzo.api.partition import extract, partition
 from mezzo.api.ranges import ranges
@@ -36,6 +37,7 @@ from mezzo.numerics.data.datasets import Data
 from mezzo.numerics.measures import Comparison, Measured, Ranges, Ruling, Sensitivity
 from mezzo.numerics.metrics.user_metric import Metric
 from mezzo.numerics.timings import FileTimes, Timings
+from mezzo.numerics.token_times import TokenTimes, TokenTimings
 from mezzo.report.records.fused_units import Extracted, FusedUnit, Split
 from mezzo.report.records.strategies import StrategyRow
 from mezzo.report.records.summary import Summary
@@ -62,8 +64,11 @@ __all__ = [
     "Split",
     "Summary",
     "Timings",
+    "TokenTimes",
+    "TokenTimings",
     "__version__",
     "bench",
+    "bench_folders",
     "cluster",
     "compare",
     "compare_strategies",

@@ -27,7 +27,7 @@ def find_configs(names: Iterable[str]) -> tuple[str, ...]:
 
 def check_config(root: Path, name: str) -> None:
     """Raises InputError: a config is too large, no JSON, or names a file outside its folder."""
-    for path in _filenames(_read(root, name)):
+    for path in _filenames(read_config(root, name)):
         parts = PurePosixPath(path.replace("\\", "/")).parts
         if not parts or parts[0] == "/" or ".." in parts or ":" in parts[0]:
             raise InputError(
@@ -41,7 +41,7 @@ def update_config(root: Path, name: str, results: Mapping[str, str]) -> str | No
 
     Both are given by their paths in the folder.
     """
-    config, folder = _read(root, name), PurePosixPath(name).parent
+    config, folder = read_config(root, name), PurePosixPath(name).parent
     is_changed = False
     for section in _sections(config):
         result = results.get(str(folder / str(section[_FILENAME])))
@@ -51,7 +51,8 @@ def update_config(root: Path, name: str, results: Mapping[str, str]) -> str | No
     return json.dumps(config, indent=4) + "\n" if is_changed else None
 
 
-def _read(root: Path, name: str) -> dict[str, Any]:
+def read_config(root: Path, name: str) -> dict[str, Any]:
+    """A genai_config.json. Raises InputError: it is too large, or no such config."""
     path = root / name
     if path.stat().st_size > _MAX_BYTES:
         raise InputError(

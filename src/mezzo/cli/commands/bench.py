@@ -1,5 +1,6 @@
 """mezzo bench: benchmark of models side by side, and runtime profiles."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +19,7 @@ _Files = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="FILE...",
-        help="The ONNX models; the first is the reference.",
+        help="The ONNX models, or folders of onnxruntime-genai; the first is the reference.",
         show_default=False,
     ),
 ]
@@ -159,9 +160,19 @@ def bench(
     a call that is not timed, and all are loaded anew several times. Speed is how many times as fast
     as the reference, with an interval; where that holds 1, the difference is not significant.
 
+    Of folders of onnxruntime-genai, as 'mezzo llm' writes them, it tells tokens per second: of a
+    prompt, and of new ones.
+
     Exit code 0: all were timed; 1: some do not run; 2: bad input.
     """
     check_top(top)
+    if any(file.is_dir() for file in files or ()):
+        of_models = {
+            "--target": target, "--data": data, "--batch": batch, "--baseline": baseline,
+            "--seconds": seconds, "--layers": layers or None, "--profile": profile,
+        }  # fmt: skip
+        _bench_folders(files or [], of_models, threads, runs, as_json=as_json, quiet=quiet)
+        return
     if profile:
         if files:
             raise InputError(
@@ -189,6 +200,35 @@ def bench(
     print_result(
         lambda: describe_timings(timings),
         lambda layout: report_timings(layout, timings, top),
+        as_json=as_json,
+        quiet=quiet,
+    )
+    if timings.has_faults:
+        raise typer.Exit(NO)
+
+
+def _bench_folders(
+    folders: list[Path],
+    of_models: Mapping[str, object],
+    threads: int | None,
+    runs: int | None,
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    for name, value in of_models.items():
+        if value is not None:
+            raise InputError(f"{name} is for models, and folders are given; leave it out")
+
+    from mezzo.api.language_models.generation import bench_folders
+    from mezzo.cli.progress import Patience
+    from mezzo.report.text.measured.tokens import describe_tokens, report_tokens
+
+    with Patience() as progress:
+        timings = bench_folders(folders, threads=threads, runs=runs, progress=progress)
+    print_result(
+        lambda: describe_tokens(timings),
+        lambda layout: report_tokens(layout, timings),
         as_json=as_json,
         quiet=quiet,
     )

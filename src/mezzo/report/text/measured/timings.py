@@ -83,7 +83,7 @@ def spell_file(file: "FileTimes") -> str:
     median = _spell_ms(file.times.median_ns)
     if file.speed is None or file.difference is None:
         return f"{median}, the reference" if file.is_reference else median
-    speed, ends = _spell_speed(file.speed)
+    speed, ends = spell_speed(file.speed)
     return f"{median}, {speed} ({ends}) {file.difference.value}"
 
 
@@ -132,7 +132,7 @@ def _report_setting(timings: "Timings") -> list[RenderableType]:
     threads = "as many as the runtime likes" if timings.threads is None else str(timings.threads)
     lines = [
         (
-            f"on {_spell_machine(timings.machine)}; {spell_count(timings.cores, 'core')}, threads:"
+            f"on {spell_machine(timings.machine)}; {spell_count(timings.cores, 'core')}, threads:"
             f" {threads}{spell_load(timings.load)}"
         ),
         f"fed {clean(timings.data.name)}: {_spell_inputs(timings.files)}",
@@ -153,7 +153,8 @@ def _report_setting(timings: "Timings") -> list[RenderableType]:
     return parts
 
 
-def _spell_machine(machine: Machine) -> str:
+def spell_machine(machine: Machine) -> str:
+    """A processor's architecture, with its instruction sets for low types."""
     if machine.features is None:
         return f"{machine.architecture}, whose instruction sets the system does not tell"
     return (
@@ -202,7 +203,10 @@ def _report_table(layout: Layout, rows: "Sequence[FileTimes]") -> RenderableType
     for row in rows:
         table.add_row(
             layout.spell_name(row.name), format_size(row.size_bytes), _spell_answers(row),
-            *_spell_times(row.times), *_spell_speed(row.speed), _spell_difference(row),
+            *_spell_times(row.times), *spell_speed(row.speed),
+            spell_difference(
+                row.difference, has_times=row.times is not None, is_reference=row.is_reference
+            ),
         )  # fmt: skip
     return table
 
@@ -220,7 +224,8 @@ def _spell_ms(time_ns: float) -> str:
     return f"{time_ms:.{max(0, 4 - digits)}f} ms"
 
 
-def _spell_speed(interval: Interval | None) -> tuple[str, str]:
+def spell_speed(interval: Interval | None) -> tuple[str, str]:
+    """A speedup, and the ends of its interval."""
     if interval is None:
         return "-", "-"
     ends = [_spell_end(end) for end in (interval.low, interval.high)]
@@ -233,16 +238,13 @@ def _spell_end(end: float) -> str:
     return f"{end:.2f}" if end < _MANY else f"{end:.0f}"
 
 
-def _spell_difference(row: "FileTimes") -> Text:
-    if row.fault is not None and row.times is None:
+def spell_difference(difference: Difference | None, *, has_times: bool, is_reference: bool) -> Text:
+    """Whether a row is faster or slower than the reference, in a word."""
+    if not has_times:
         return Text("does not run", style="red")
-    if row.is_reference:
+    if is_reference:
         return Text("reference")
-    return (
-        Text("")
-        if row.difference is None
-        else Text(row.difference.value, style=_STYLES[row.difference])
-    )
+    return Text("") if difference is None else Text(difference.value, style=_STYLES[difference])
 
 
 def _untimed(name: str) -> Document:

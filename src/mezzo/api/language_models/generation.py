@@ -1,0 +1,183 @@
+"""Tokens per second of language models side by side, in onnxruntime-genai: mezzo.bench_folders."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack, closing, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mezzo.api.folders.genai import CONFIG, read_config
+from mezzo.common.errors import InputError
+from mezzo.common.machine import count_cores, find_load, find_machine
+from mezzo.common.message_style import option
+from mezzo.common.packages import find_version, missing
+from mezzo.common.telemetry import OPT_OUTS
+from mezzo.common.unsupported_files import describe_folder
+from mezzo.contracts.frontend import Progress
+from mezzo.numerics.measures import Load
+from mezzo.numerics.statistics.speeds import judge_speed, speed, spread_of
+from mezzo.numerics.token_times import TokenTimes, TokenTimings
+
+_RUNTIME = "onnxruntime-genai"
+_PROGRAM = "from mezzo.api.language_models.generation_worker import serve; serve()"
+PROMPT_TOKENS, NEW_TOKENS, ROUNDS = 128, 64, 8
+_MOST_THREADS, _SEED = 1024, 0
+_ENDS_WITHIN_S = 5.0
+
+
+def bench_folders(
+    folders: Sequence[str | os.PathLike[str]],
+    *,
+    threads: int | None = None,
+    runs: int | None = None,
+    progress: Progress | None = None,
+) -> TokenTimings:
+    """Time language models side by side in onnxruntime-genai: tokens of a prompt, and new ones.
+
+    Each folder is loaded in its own process, and the processes run in turns. A turn reads a prompt
+    of 128 random tokens and writes 64 after it. A folder that does not run has a `fault`; the
+    others go on.
+
+    Args:
+        folders: folders of onnxruntime-genai; the first is the reference for the others.
+        threads: threads of the runtime; by default the runtime decides.
+        runs: timed turns of each folder; 8 by default.
+
+    Raises:
+        InputError: an option or a folder is at fault, or onnxruntime-genai is not installed.
+    """
+    paths = [Path(folder) for folder in folders]
+    if not paths:
+        raise InputError("there is no folder to time; give one or more")
+    for name, value, most in (("runs", runs, None), ("threads", threads, _MOST_THREADS)):
+        if value is not None and not 1 <= value <= (most or value):
+            raise InputError(f"{option(name)} is {value}; give 1{f' to {most}' if most else ''}")
+    prompt = _draw_prompt(min(_read_vocabulary(path) for path in paths))
+    if find_spec("onnxruntime_genai") is None:
+        raise missing(_RUNTIME, "tokens per second")
+    before = find_load()
+    with ExitStack() as open_:
+        workers = [
+            open_.enter_context(closing(_Worker(path, prompt, threads))) for path in paths
+        ]  # each loads while none runs
+        rounds = runs or ROUNDS
+        for number in range(rounds):
+            if progress is not None:
+                progress("timing", number, rounds)
+            for worker in workers if number % 2 == 0 else workers[::-1]:
+                worker.take_turn()
+        rows = tuple(
+            _row(path, worker, workers) for path, worker in zip(paths, workers, strict=True)
+        )
+    after = find_load()
+    return TokenTimings(
+        runtime=f"{_RUNTIME} {find_version(_RUNTIME) or ''}".rstrip(), machine=find_machine(),
+        cores=count_cores(), threads=threads, prompt_tokens=PROMPT_TOKENS, new_tokens=NEW_TOKENS,
+        load=None if before is None or after is None else Load(before, after), folders=rows,
+    )  # fmt: skip
+
+
+def _read_vocabulary(folder: Path) -> int:
+    """The number of tokens of a model. Raises InputError: the folder is none of genai."""
+    if not folder.is_dir():
+        raise InputError(f"{os.fspath(folder)!r} is no folder; time folders of {_RUNTIME} together")
+    if not (folder / CONFIG).is_file():
+        raise InputError(describe_folder(folder))
+    size = read_config(folder, CONFIG)["model"].get("vocab_size")
+    if not isinstance(size, int) or not 0 < size < 1 << 31:
+        raise InputError(
+            f"{os.fspath(folder / CONFIG)!r} has no vocab_size, the number of tokens; get it again"
+        )
+    return size
+
+
+def _draw_prompt(vocabulary: int) -> list[int]:
+    """Random tokens, of the middle half of a vocabulary: special ones are at its ends."""
+    low, high = vocabulary // 4, max(vocabulary - vocabulary // 4, vocabulary // 4 + 1)
+    return [int(token) for token in np.random.default_rng(_SEED).integers(low, high, PROMPT_TOKENS)]
+
+
+class _Worker:
+    """A process that runs one folder, and its times."""
+
+    def __init__(self, folder: Path, prompt: Sequence[int], threads: int | None) -> None:
+        self.prefill_ns: list[float] = []
+        self.decode_ns: list[float] = []
+        path = os.pathsep.join(filter(None, map(os.path.abspath, filter(None, sys.path))))
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, env={**os.environ, **OPT_OUTS, "PYTHONPATH": path},
+        )  # fmt: skip
+        request = {
+            "folder": os.path.abspath(folder), "prompt": prompt, "new_tokens": NEW_TOKENS,
+            "threads": threads,
+        }  # fmt: skip
+        self.fault: str | None = None
+        self._ask(request)
+
+    def take_turn(self) -> None:
+        """Time a turn, unless an earlier one failed."""
+        if self.fault is not None:
+            return
+        turn = self._ask({})
+        if self.fault is None:
+            self.prefill_ns.append(turn["prefill_ns"])
+            self.decode_ns.append(turn["decode_ns"])
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a request; notes the fault if there is one."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None and stdout is not None, "both are pipes"
+        with suppress(OSError):  # the process is over, which reading its answer tells
+            stdin.write(json.dumps(request).encode() + b"\n")
+            stdin.flush()
+        line = stdout.readline()
+        answer: dict[str, Any] = json.loads(line) if line.endswith(b"\n") else {}
+        if not line.endswith(b"\n"):
+            answer = {"fault": f"its process ended with code {self._end()}"}
+        self.fault = answer.get("fault", self.fault)
+        return answer
+
+    def _end(self) -> int:
+        try:
+            return self._process.wait(_ENDS_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._end()
+        for file in (self._process.stdin, self._process.stdout):
+            with suppress(OSError):  # what was not sent
+                assert file is not None, "both are pipes"
+                file.close()
+
+
+def _row(path: Path, worker: _Worker, workers: Sequence[_Worker]) -> TokenTimes:
+    name, size_bytes, reference = os.fspath(path), _size_of(path), workers[0]
+    if worker.fault is not None:
+        return TokenTimes(
+            name=name, size_bytes=size_bytes, is_reference=worker is reference, fault=worker.fault
+        )
+    others = sum(each.fault is None for each in workers) - 1
+    is_compared = worker is not reference and reference.fault is None
+    speedup = speed([reference.decode_ns], [worker.decode_ns], others) if is_compared else None
+    return TokenTimes(
+        name=name, size_bytes=size_bytes, is_reference=worker is reference, fault=None,
+        prefill_ns=tuple(worker.prefill_ns), decode_ns=tuple(worker.decode_ns),
+        prefill=spread_of([worker.prefill_ns]), decode=spread_of([worker.decode_ns]),
+        speed=speedup, difference=None if speedup is None else judge_speed(speedup),
+    )  # fmt: skip
+
+
+def _size_of(folder: Path) -> int:
+    """Bytes of a folder's models and their data."""
+    return sum(path.stat().st_size for path in folder.rglob("*.onnx*") if path.is_file())
