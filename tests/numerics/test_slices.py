@@ -239,3 +239,18 @@ def test_a_metric_of_the_users_decides_and_the_loss_is_told():
     data = {"x": drawn(0, (64, 4))}
     found = compare(reference, constant, data, metric=lambda outputs, labels: 1.0, max_drop=0.1)
     assert found.verdict.is_same and found.outputs[0].worry
+
+
+def test_place_of_a_token_in_its_row_is_no_slice() -> None:
+    """The first token of each row may be answered nearly alike in all of them: then what varies there is small."""
+    rng = np.random.default_rng(0)
+    want = rng.normal(size=(6, 16, 40)).astype(np.float32)
+    want[:, 0] = want[0, 0] + 0.2 * want[:, 0]
+    found = want.copy()
+    found[:, 0] += 0.3 * rng.normal(size=want[:, 0].shape)
+    faults = []
+    for tokens in (1, 16):
+        meter = Meter("logits", INT8)
+        meter.add(want, found, len(want), tokens)
+        faults.append(meter.lost(0.1, _NOISE).fault)
+    assert faults == ["1 of 16 channels are off by as much as they vary", None]

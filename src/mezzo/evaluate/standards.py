@@ -60,11 +60,14 @@ class Standards:
         self._data.add(self._reference.inputs.typed(batch.feeds), batch.samples, batch.origin)
         expected = {name: answers[0][name] for name in self.meters}
         self._answers.add(expected, batch.samples, batch.origin)
+        ids = None if batch.tokens is None else batch.feeds[batch.tokens]
         for name, meter in self.meters.items():
-            meter.add(expected[name], answers[1][name], batch.samples)
-            if batch.tokens is not None:
-                ids = batch.feeds[batch.tokens]
-                self._language.add(name, expected[name], answers[1][name], ids)
+            pair = expected[name], answers[1][name]
+            if ids is None or not self._language.are_logits(expected[name], ids):
+                meter.add(*pair, batch.samples)
+                continue
+            meter.add(*pair, batch.samples, tokens=ids.shape[1])
+            self._language.add(name, *pair, ids)
         if self._noise is None:
             self._noise = measure_noises(self._reference, batch, expected)
 

@@ -34,11 +34,12 @@ class LanguageTallies:
 
     def add(self, name: str, reference: Any, candidate: Any, ids: Array) -> None:
         """Add a batch of one output, if it holds logits. `ids`: its tokens, [rows, tokens]."""
-        if self._are_logits(reference, ids) and np.shape(candidate) == reference.shape:
+        if self.are_logits(reference, ids) and np.shape(candidate) == reference.shape:
             tally = self._tallies.setdefault(name, LanguageTally())
             tally.add(reference, np.asarray(candidate), ids)
 
-    def _are_logits(self, output: object, ids: Array) -> bool:
+    def are_logits(self, output: object, ids: Array) -> bool:
+        """Whether an output has a number for each word, for each of the tokens [rows, tokens]."""
         if not isinstance(output, np.ndarray) or output.ndim != 3 or not is_float(output):
             return False
         width = output.shape[-1]

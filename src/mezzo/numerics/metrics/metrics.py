@@ -54,9 +54,10 @@ class Meter:
         self._axis: int | None = None
         self._faults = Faults(self._format)
 
-    def add(self, reference: Any, candidate: Any, samples: int) -> None:
+    def add(self, reference: Any, candidate: Any, samples: int, tokens: int = 1) -> None:
         """Add one batch. If the first axis is a multiple of the number of samples, it holds equally
-        many rows of each; otherwise the value is one sample.
+        many rows of each; otherwise the value is one sample. `tokens`: the length of axis 1, if it
+        is of tokens of running text: each is an answer, and its place in the row means nothing.
         """
         pairs = list(self._pairs(reference, candidate))
         units = _units(pairs[0][0].shape, samples) if len(pairs) == 1 else 1
@@ -68,7 +69,7 @@ class Meter:
             if want.shape != actual.shape:
                 self._faults.note_shape(want.shape, actual.shape)
             elif want.size:
-                self._add_pair(want, actual, units, first)
+                self._add_pair(want, actual, units, first, tokens)
         self._faults.end()
 
     def result(self) -> Deviation:
@@ -170,7 +171,7 @@ class Meter:
         else:
             yield np.asarray(reference), np.asarray(candidate)
 
-    def _add_pair(self, want: Array, actual: Array, units: int, first: int) -> None:
+    def _add_pair(self, want: Array, actual: Array, units: int, first: int, tokens: int) -> None:
         if not (is_number(want) and is_number(actual)):
             self._faults.note_unequal(
                 int(np.count_nonzero(want.astype(str) != actual.astype(str))), want.size
@@ -191,7 +192,8 @@ class Meter:
                 for values in (want, actual)
             )
         elif self._is_output and is_float(want) and want.ndim:
-            self._slices.add(want, actual, units)
+            by_token = (want.shape[0] * tokens, *want.shape[2:]) if tokens > 1 else want.shape
+            self._slices.add(want.reshape(by_token), actual.reshape(by_token), units * tokens)
             self._regression.add(want, actual, units)
             if want.ndim > 1 and want.shape[-1] > 1:
                 self._decisions.add(want, actual, units)
