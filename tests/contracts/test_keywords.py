@@ -63,6 +63,6 @@ def test_stub_has_the_keywords_and_defaults_of_the_running_program() -> None:
         parameters = VERBS[definition.name].parameters.values()
         assert spelled == {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
     assert {definition.name for definition in definitions} == {
-        "compare_strategies", "convert", "convert_folder", "plan", "quantize_report", "sensitivity", "tune",
+        "compare_strategies", "convert", "convert_folder", "llm", "plan", "quantize_report", "sensitivity", "tune",
     }  # fmt: skip
     assert VERBS["tune"].parameters["policy"].default == "aggressive"
