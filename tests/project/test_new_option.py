@@ -149,7 +149,7 @@ def test_types_of_keywords_are_a_command_away(copy: Path) -> None:
     assert _run(copy, "tools/option_keywords.py").returncode == 0
     assert "    hurry: str | None\n    glue: Sequence[str] | None\n    trust_external" in types.read_text()
     stub = (copy / "src" / "mezzo" / "__init__.pyi").read_text()
-    assert stub.count('    hurry: str | None = "no",\n    glue: Sequence[str] | None = (),\n') == 7
+    assert stub.count('    hurry: str | None = "no",\n    glue: Sequence[str] | None = (),\n') == 8
 
 
 def test_types_of_keywords_are_those_of_the_request() -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from mezzo.api.folders.genai import CONFIG
 from mezzo.cli.exit_codes import NO
 from mezzo.cli.options import choices, data_options
 from mezzo.cli.options import options as shared
@@ -166,7 +167,7 @@ def bench(
     Exit code 0: all were timed; 1: some do not run; 2: bad input.
     """
     check_top(top)
-    if any(file.is_dir() for file in files or ()):
+    if any((file / CONFIG).is_file() for file in files or ()):
         of_models = {
             "--target": target, "--data": data, "--batch": batch, "--baseline": baseline,
             "--seconds": seconds, "--layers": layers or None, "--profile": profile,
