@@ -425,12 +425,14 @@ def _with_storage(tmp_path: Path, **changes: object) -> Path:
 
 
 def test_form_of_blocks_is_spelled_where_it_is_not_the_default(tmp_path: Path) -> None:
-    for changes in ({}, {"form": "fused"}, {"form": "fused", "accuracy_level": 4}):
+    fused = {"form": "fused", "accuracy_level": 4}
+    for changes in ({}, {"form": "fused"}, fused, {"activation_block": 32}):
         loaded = mezzo.load_plan(_with_storage(tmp_path, **changes))
         assert json.loads(to_json(loaded))["in_blocks"]["weight w"] == {**_STORAGE, **changes}
         storage = dict(loaded.in_blocks)["weight w"]
         assert storage.form.value == changes.get("form", "dequantize")
         assert storage.accuracy_level == changes.get("accuracy_level", 0)
+        assert storage.activation_block == changes.get("activation_block", 0)
 
 
 @pytest.mark.parametrize(
@@ -443,7 +445,8 @@ def test_form_of_blocks_is_spelled_where_it_is_not_the_default(tmp_path: Path) -
         ({"form": "fused", "accuracy_level": True}, "accuracy_level is True, wanted a number from 0 to 4"),
         ({"accuracy_level": 4}, "accuracy_level is 4, wanted a number from 0 to 0"),
         ({"bits": 5}, "bits are 5 and scales f16, wanted 4 or 8, and f32, f16, bf16"),
-        ({"level": 1}, "wanted axis, bits, block, rounding, scale_dtype, symmetric, and perhaps accuracy_level, form"),
+        ({"level": 1}, "wanted axis, bits, block, rounding, scale_dtype, symmetric, and perhaps accuracy_level,"),
+        ({"activation_block": -1}, "activation_block is -1, wanted a number from 0 to 1048576"),
     ],
 )  # fmt: skip
 def test_storage_that_no_plan_has_is_refused(changes: dict[str, object], words: str, tmp_path: Path) -> None:

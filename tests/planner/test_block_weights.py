@@ -100,8 +100,8 @@ def _table(width: int) -> onnx.ModelProto:
 
 
 def test_kernel_of_whole_blocks_takes_sizes_that_divide_a_row() -> None:
-    def block(width: int, to: str) -> int:
-        ((_, storage),) = mezzo.plan(_table(width), to=to, target="onnxruntime-cuda").in_blocks
+    def block(width: int, to: str, target: str = "onnxruntime-cuda") -> int:
+        ((_, storage),) = mezzo.plan(_table(width), to=to, target=target).in_blocks
         return storage.block
 
     # In four bits an even number of blocks.
@@ -112,6 +112,9 @@ def test_kernel_of_whole_blocks_takes_sizes_that_divide_a_row() -> None:
     ]
     ((_, storage),) = mezzo.plan(_table(100), to="int8w", target="onnxruntime-cpu").in_blocks
     assert storage.block == 32
+    # OpenVINO refuses to load a DequantizeLinear whose last block is shorter.
+    assert [block(width, "int4", "openvino-cpu") for width in (256, 96, 64)] == [128, 32, 32]
+    assert mezzo.plan(_table(100), to="int4", target="openvino-cpu").in_blocks == ()
 
 
 def test_scales_have_the_type_of_their_readers() -> None:

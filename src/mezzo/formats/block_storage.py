@@ -37,7 +37,9 @@ class BlockStorage:
     `scale_dtype` and, if not `is_symmetric`, a zero point; the last block of an axis may be
     shorter. An element is (integer - zero point) * scale. `rounding` names the plug-in that
     computes scales and integers from the weight (`contracts.rounding`). `accuracy_level`: of
-    MatMulNBits, so it is 0 in other forms than FUSED.
+    MatMulNBits, so it is 0 in other forms than FUSED. `activation_block`: that many elements of a
+    row which a product multiplies it with are rounded to INT8 with one scale by a runtime whatever
+    the file says; 0 for none.
     """
 
     bits: int
@@ -48,6 +50,7 @@ class BlockStorage:
     rounding: str = "nearest"
     form: BlockForm = BlockForm.DEQUANTIZE
     accuracy_level: int = 0
+    activation_block: int = 0
 
     def __post_init__(self) -> None:
         assert self.bits in _INTEGERS, f"integers of {self.bits} bits are not stored in blocks"
@@ -56,12 +59,20 @@ class BlockStorage:
         assert self.scale_dtype in SCALE_DTYPES, "scales are floats"
         assert self.accuracy_level in ACCURACY_LEVELS, "levels that MatMulNBits knows"
         assert self.form is BlockForm.FUSED or not self.accuracy_level, "no operator has a level"
+        assert 0 <= self.activation_block <= MOST_ELEMENTS, "a block has elements, or there is none"
 
     @property
     def dtype(self) -> DType:
         """Type of the stored integers: signed if symmetric."""
         signed, unsigned = _INTEGERS[self.bits]
         return signed if self.is_symmetric else unsigned
+
+    @property
+    def rounded_activations(self) -> int:
+        """Elements of a row of activations that its kernel rounds to INT8 with one scale; 0 if it
+        reads them as they are.
+        """
+        return self.block if self.accuracy_level == ROUNDS_ACTIVATIONS else self.activation_block
 
     def blocks_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Shape of the scales of a weight of this shape."""

@@ -91,6 +91,8 @@ def _spell_storage(storage: BlockStorage) -> dict[str, object]:
         form["form"] = storage.form.value
     if storage.accuracy_level:
         form["accuracy_level"] = storage.accuracy_level
+    if storage.activation_block:
+        form["activation_block"] = storage.activation_block
     return {
         "bits": storage.bits,
         "block": storage.block,
@@ -237,7 +239,7 @@ def _read_storage(name: str, entry: object) -> BlockStorage:
     """Storage of a weight in blocks from JSON data. Raises ValueError: malformed."""
     where = f"in_blocks {name!r}"
     keys = {"bits", "block", "axis", "symmetric", "scale_dtype", "rounding"}
-    may_have = {"form", "accuracy_level"}
+    may_have = {"form", "accuracy_level", "activation_block"}
     if not isinstance(entry, dict) or entry.keys() - may_have != keys:
         raise ValueError(
             f"{where}: found {entry!r}, wanted {', '.join(sorted(keys))}, and perhaps"
@@ -258,6 +260,7 @@ def _read_storage(name: str, entry: object) -> BlockStorage:
         raise ValueError(f"{where}: form is {form!r}, wanted {choices}")
     most = ACCURACY_LEVELS[-1] if BlockForm(form) is BlockForm.FUSED else 0
     level = _whole(f"{where}: accuracy_level", entry.get("accuracy_level", 0), 0, most)
+    activations = entry.get("activation_block", 0)
     return BlockStorage(
         bits=bits,
         block=_whole(f"{where}: block", entry["block"], 1, MOST_ELEMENTS),
@@ -267,6 +270,7 @@ def _read_storage(name: str, entry: object) -> BlockStorage:
         rounding=entry["rounding"],
         form=BlockForm(form),
         accuracy_level=level,
+        activation_block=_whole(f"{where}: activation_block", activations, 0, MOST_ELEMENTS),
     )
 
 

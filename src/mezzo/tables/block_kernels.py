@@ -29,7 +29,7 @@ class BlockKernel:
     shorter. `is_symmetric`:
     symmetric integers only; False where zero points are as fast. `floats`: types of the other
     operands, which are those of the scales. `form`: as of `BlockStorage`; `accuracy_levels`: those
-    at which it is faster than floats, the fastest first.
+    at which it is faster than floats, the fastest first. `activation_block`: as of `BlockStorage`.
     `least_elements`: weights of fewer are faster in floats. `attributes` must all match. `source`,
     `since`: the evidence, and the version it is of.
     """
@@ -46,6 +46,7 @@ class BlockKernel:
     floats: frozenset[DType] = frozenset({HIGH, DType.FLOAT16})
     form: BlockForm
     accuracy_levels: tuple[int, ...] = (0,)
+    activation_block: int = 0
     least_elements: int = 0
     versions: tuple[int, int] = EVERY_VERSION
     attributes: Mapping[str, object] = field(default_factory=dict)

@@ -31,6 +31,7 @@ from mezzo.onnx.files.quantized_payloads import payload_of
 from mezzo.onnx.protos.attributes import set_int
 from mezzo.onnx.protos.constants import constant_of, sparse_of
 from mezzo.onnx.protos.entries import DEFAULTS_SINCE, remove_named
+from mezzo.onnx.protos.metadata import ACTIVATION_BLOCK, set_number
 from mezzo.onnx.protos.rounding import STORAGE
 from mezzo.onnx.read.handles import Handles
 from mezzo.onnx.read.origins import copy_origin, name_node, served
@@ -169,6 +170,11 @@ class QuantizedForms:
         ]
         result = self.forms.native_name(number)
         self._add(number, "DequantizeLinear", operands, result, None if has_one else storage)
+        if storage.activation_block and tensor.dims[storage.axis] % storage.activation_block == 0:
+            for use in self.graph.uses[number]:
+                proto = self.handles.protos[use.node]
+                if proto is not None and use.operand == 1:
+                    set_number(proto, ACTIVATION_BLOCK, storage.activation_block)
         self.stored.append(number)
         self.in_blocks.add(number)
 

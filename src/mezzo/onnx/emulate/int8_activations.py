@@ -1,7 +1,8 @@
-"""Rounding of activations to INT8 as ONNX Runtime's MatMulNBits does at accuracy level 4: per row,
-and per block of the summed axis, symmetric, with the largest magnitude at 127.
+"""Rounding of activations to INT8 as kernels do that read weights in blocks: per row, and per block
+of the summed axis, symmetric, with the largest magnitude at 127. ONNX Runtime's MatMulNBits does so
+at accuracy level 4, OpenVINO's CPU plug-in by its dynamic quantization.
 
-Source: runs of ONNX Runtime 1.32 on x86, which differ by FP32's eps.
+Source: runs of ONNX Runtime 1.32 and OpenVINO 2026.4.1 on x86, which differ by FP32's eps.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 import onnx
 
-from mezzo.formats.block_storage import BlockStorage
+from mezzo.formats.block_storage import ROUNDS_ACTIVATIONS, BlockStorage
 from mezzo.ir.weight_reads import weight_reads
+from mezzo.onnx.protos.metadata import ACTIVATION_BLOCK, number_of
 from mezzo.onnx.protos.node_builder import NodeBuilder
 from mezzo.onnx.read.reading import OnnxReading
 
-_INT8_LEVEL = 4
 _HIGHEST = 127.0
 # Replaces the largest magnitude of a block of zeros.
 _TINY = 2.0**-100
@@ -34,22 +35,25 @@ class SummedAxis(NamedTuple):
 def int8_products(
     reading: OnnxReading, in_blocks: Mapping[int, BlockStorage]
 ) -> dict[int, SummedAxis]:
-    """The products, by node id, that read weights which are stored for this level."""
+    """The products, by node id, of weights for whose kernels activations are rounded."""
     products = {}
     for value, storage in in_blocks.items():
-        if storage.accuracy_level != _INT8_LEVEL:
+        if not storage.rounded_activations:
             continue
         length = reading.handles.tensors[value].dims[storage.axis]
         for use, _ in weight_reads(reading.graph, value):
             if use.operand == 1:  # not the table of a Gather
-                products[use.node] = SummedAxis(length, storage.block)
+                products[use.node] = SummedAxis(length, storage.rounded_activations)
     return products
 
 
 def summed_axis(node: onnx.NodeProto) -> SummedAxis | None:
-    """Of a MatMulNBits at this level; None of other operators."""
+    """Of a product in a file whose activations are rounded; None of other operators."""
+    block = number_of(node, ACTIVATION_BLOCK)
+    if block and node.op_type in ("Gemm", "MatMul"):
+        return SummedAxis(block, block)
     numbers = {attribute.name: attribute.i for attribute in node.attribute}
-    if node.op_type != "MatMulNBits" or numbers.get("accuracy_level") != _INT8_LEVEL:
+    if node.op_type != "MatMulNBits" or numbers.get("accuracy_level") != ROUNDS_ACTIVATIONS:
         return None
     return SummedAxis(numbers["K"], numbers["block_size"])
 

@@ -2,7 +2,9 @@
 
 Execution mode ACCURACY makes the plug-in respect those. Without it, FP32 models run in BF16 on
 machines that support it, and there is nothing to compare. The hint inference_precision=f32 has the
-same effect: BF16 operators in the file stay in BF16 (OpenVINO 2026.4.1).
+same effect: BF16 operators in the file stay in BF16 (OpenVINO 2026.4.1). ACCURACY alone also turns
+off the rounding of activations before weights in blocks, by which their matmuls are up to 2.5 times
+as fast: models run with it here, as they do without the mode.
 """
 
 import itertools
@@ -21,6 +23,7 @@ from mezzo.onnx.run.runtime_libraries import load_openvino
 # microseconds, so means over fewer calls are coarser. The interquartile mean drops the first part,
 # with the warm-up calls.
 _PARTS = 8
+_ACTIVATIONS = "DYNAMIC_QUANTIZATION_GROUP_SIZE"
 
 
 def load(
@@ -39,6 +42,7 @@ def load(
     if options.threads is not None:
         config["INFERENCE_NUM_THREADS"] = options.threads
     core = openvino.Core()
+    config[_ACTIVATIONS] = core.get_property("CPU", _ACTIVATIONS)
     compiled = core.compile_model(core.read_model(str(path)), "CPU", config)
     return OpenVinoModel(compiled, feeds, is_profiled=is_profiled)
 

@@ -6,6 +6,8 @@ from mezzo.contracts.frontend import ConversionRecord
 from mezzo.onnx.protos.entries import remove_where
 
 PROVENANCE = "mezzo.provenance"
+# Of a MatMul or Gemm of rows of whole blocks: `BlockStorage.activation_block` of its weight.
+ACTIVATION_BLOCK = "mezzo.activation_block"
 
 
 def take_entry(model: onnx.ModelProto, key: str, most_bytes: int) -> ConversionRecord | None:

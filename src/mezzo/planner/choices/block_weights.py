@@ -47,6 +47,7 @@ class BlockWeight:
             rounding=rounding,
             form=row.form,
             accuracy_level=max(row.accuracy_levels[0] for row in self.rows),
+            activation_block=max(row.activation_block for row in self.rows),
         )
 
     @property

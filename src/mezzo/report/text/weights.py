@@ -7,7 +7,7 @@ from rich.text import Text
 
 from mezzo.common.sizes import format_size
 from mezzo.contracts.plans import Plan, PlannedWeight
-from mezzo.formats.block_storage import ROUNDS_ACTIVATIONS, BlockStorage
+from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.format_words import weight_word
 from mezzo.report.layout.layout import Layout
 from mezzo.report.layout.names import clean, join_some
@@ -45,7 +45,7 @@ def spell_storage(storage: BlockStorage) -> str:
     zeros = "symmetric" if storage.is_symmetric else "with a zero point"
     activations = (
         ", and the kernel rounds what it is multiplied with to int8"
-        if storage.accuracy_level == ROUNDS_ACTIVATIONS
+        if storage.rounded_activations
         else ""
     )
     return (

@@ -133,6 +133,8 @@ def _spell_parameters(plan: Plan) -> Iterator[tuple[str, str]]:
         signs = "symmetric" if storage.is_symmetric else "asymmetric"
         form = "" if storage.form is BlockForm.DEQUANTIZE else f", {storage.form.value}"
         form += f", accuracy level {storage.accuracy_level}" if storage.accuracy_level else ""
+        if storage.activation_block:
+            form += f", activations rounded in blocks of {storage.activation_block}"
         yield (
             name,
             f"{storage.bits} bits, blocks of {storage.block} along axis {storage.axis}, {signs},"

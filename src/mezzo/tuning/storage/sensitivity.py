@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from mezzo.contracts.frontend import lab_of
 from mezzo.contracts.lab import Answers, WeightTrials
-from mezzo.formats.block_storage import ROUNDS_ACTIVATIONS, BlockStorage
+from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import HIGH, size_bits
 from mezzo.formats.rounding import Floats
 from mezzo.ir.graph import Graph
@@ -189,8 +189,8 @@ class BlockProber:
                 rows = sampled[read]
                 wrong = rows @ (found - turned)
                 of_weight += _ratio(_squared(wrong), _squared(whole))
-                if storage.accuracy_level == ROUNDS_ACTIVATIONS:
-                    wrong = round_activations(rows, storage.block) @ found - whole
+                if storage.rounded_activations:
+                    wrong = round_activations(rows, storage.rounded_activations) @ found - whole
                 of_both += _ratio(_squared(wrong), _squared(whole))
             squares.append(LocalSquares(of_weight, of_both))
         return squares
@@ -333,7 +333,7 @@ def _stored_weight(
     stored = []
     for storage, squares in zip(storages, local, strict=True):
         is_coarse = squares.of_both > _MOST_OF_ROUNDING * squares.of_weight
-        if is_coarse and weight.is_fast_at_level_0:
+        if is_coarse and storage.accuracy_level and weight.is_fast_at_level_0:
             storage = replace(storage, accuracy_level=0)
             squares = LocalSquares(squares.of_weight, squares.of_weight)
         stored.append(_option(storage, storage.size_bytes(weight.shape), amplification, squares))
@@ -364,8 +364,8 @@ def _spread(count: int, most: int) -> "npt.NDArray[np.intp]":
 
 
 def round_activations(rows: Floats, block: int) -> Floats:
-    """A product's input as MatMulNBits of accuracy level 4 rounds it: to INT8 by blocks of a row,
-    at a scale of their largest magnitude over 127.
+    """A product's input as kernels round it: to INT8 by blocks of a row, at a scale of their
+    largest magnitude over 127.
     """
     count = -(-rows.shape[1] // block)
     padded = np.zeros((len(rows), count * block), np.float32)

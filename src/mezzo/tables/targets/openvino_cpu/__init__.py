@@ -202,20 +202,24 @@ _MOVED = (
 )
 
 _WEIGHTS_MEASURED = "DequantizeLinear and MatMul, 2048 x 2048, one row, one thread, AMX"
+# intel_cpu's config.h (fcDynamicQuantizationGroupSize) and dnnl_fullyconnected_primitive.cpp
+# (useDynamicQuantizationImpl): matmuls of FP32 round activations to INT8 where the CPU has AVX-VNNI
+# or AVX512-VNNI, but not in execution mode ACCURACY, where they read them as they are (config.cpp).
+_ACTIVATION_BLOCK = 32
 
 
-def _blocks(
-    op: str, *, bits: int, along: int, operand: int = 1, **attributes: object
-) -> BlockKernel:
+def _blocks(op: str, *, bits: int, along: int, **attributes: object) -> BlockKernel:
     return BlockKernel(
         op=op,
-        operand=operand,
         axis=along,
         bits=bits,
         blocks=(128, 32, 64, 256),
+        # "dimension of X at axis 0 (300) cannot be divided by block_size (128)"
+        block_multiple=1,
         # A product in BF16 reads scales of BF16, and the weight is then decoded as it is loaded.
         floats=frozenset({DType.FLOAT32}),
         form=BlockForm.DEQUANTIZE,
+        activation_block=_ACTIVATION_BLOCK,
         attributes=attributes,
         source=f"{_WEIGHTS_MEASURED}: {'4.3 to 4.7' if bits == 4 else '3.3 to 3.6'} times FP32",
         since=_SINCE,
@@ -229,8 +233,20 @@ _IN_BLOCKS = tuple(
         _blocks("MatMul", bits=bits, along=0),
         _blocks("Gemm", bits=bits, along=0, transA=_OFF, transB=_OFF, alpha=_ONE, beta=_ONE),
         _blocks("Gemm", bits=bits, along=1, transA=_OFF, transB=1, alpha=_ONE, beta=_ONE),
-        _blocks("Gather", bits=bits, along=1, operand=0, axis=_OFF),
     )
+) + tuple(
+    replace(
+        _blocks("Gather", bits=bits, along=1, axis=_OFF),
+        operand=0,
+        form=BlockForm.FUSED,
+        activation_block=0,
+        # Its integers have to be a constant, so a matmul cannot share them.
+        source=(
+            "GatherBlockQuantized, 60,000 x 512 in four bits: 61 MB in memory; 160 MB in floats and"
+            " behind a DequantizeLinear, which is computed when the model is loaded"
+        ),
+    )
+    for bits in BITS
 )
 
 TARGET = Target(
