@@ -143,8 +143,29 @@ def test_older_opset_rises_for_blocks_alone_where_it_may() -> None:
 
 
 def test_target_without_rows_is_named_with_those_that_have_some() -> None:
-    with pytest.raises(InputError, match="target 'tensorrt' names no kernel that reads weights in int4; choose one of"):
-        mezzo.plan(_model(), to="int4", target="tensorrt")
+    with pytest.raises(InputError, match="target 'any' names no kernel that reads weights in int4; choose one of"):
+        mezzo.plan(_model(), to="int4", target="any")
+
+
+def test_tensorrt_reads_symmetric_blocks_of_matmuls_in_four_bits() -> None:
+    plan = mezzo.plan(_model(), to="int4,fp16", target="tensorrt")
+    assert all(storage.is_symmetric for _, storage in plan.in_blocks)
+    assert _stored(plan) == [
+        "product: 4 bits, blocks of 128 along 0, dequantize, scales f16",
+        "turned: 4 bits, blocks of 128 along 1, dequantize, scales f16",
+    ]
+    with pytest.raises(InputError, match="target 'tensorrt' names no kernel that reads weights in int8w"):
+        mezzo.plan(_model(), to="int8w", target="tensorrt")
+
+
+def test_webgpu_reads_tables_of_an_even_number_of_blocks_in_four_bits() -> None:
+    stored = _stored(mezzo.plan(_model(), to="int4,fp16", target="onnxruntime-web"))
+    assert stored[:2] == [
+        "table: 4 bits, blocks of 32 along 1, fused, scales f16",
+        "product: 4 bits, blocks of 32 along 0, fused, scales f16",
+    ]
+    ((_, storage),) = mezzo.plan(_table(96), to="int4", target="onnxruntime-web").in_blocks
+    assert storage.block == 16
 
 
 def test_weights_in_blocks_and_a_quantized_level_exclude_each_other() -> None:

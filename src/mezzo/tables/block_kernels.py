@@ -11,7 +11,7 @@ from mezzo.formats.dtypes import HIGH, DType
 from mezzo.tables.rows import EVERY_VERSION, holds
 
 _FLAT, _UNSCALED = frozenset({None, 0}), frozenset({None, 1.0})
-# What ONNX Runtime's MatMulNBits computes too: operators, axes of the sum, and attributes.
+# Products of two matrices, as MatMulNBits computes them: operators, axes of the sum, attributes.
 MATMUL_N_BITS: tuple[tuple[str, int, Mapping[str, Any]], ...] = (
     ("MatMul", 0, {}),
     ("Gemm", 0, {"transA": _FLAT, "transB": _FLAT, "alpha": _UNSCALED, "beta": _UNSCALED}),

@@ -4,7 +4,11 @@ WebAssembly.
 As in onnxruntime-cuda, a range ends with the last version a kernel is registered for.
 """
 
-from mezzo.formats.dtypes import DType
+from dataclasses import replace
+
+from mezzo.formats.block_storage import BITS, BlockForm
+from mezzo.formats.dtypes import HIGH, DType
+from mezzo.tables.block_kernels import MATMUL_N_BITS, BlockKernel
 from mezzo.tables.rows import EVERY_VERSION
 from mezzo.tables.runtime import Runtime
 from mezzo.tables.target import Gain, KernelListing, Refusal, Target, kernels
@@ -61,6 +65,45 @@ _FAILS = (
     ),
 )
 
+_IN_BLOCKS_TRIED = (
+    "right in both types with and without zero points, one row and 70, on the WebGPU provider of"
+    " onnxruntime-web 1.30.0, Vulkan on Mesa 25's lavapipe, and on no GPU: speed not known"
+)
+_FLAT = frozenset({None, 0})
+
+
+def _blocks(
+    op: str, *, bits: int, along: int, because: str = "MatMulNBits", **attributes: object
+) -> BlockKernel:
+    return BlockKernel(
+        op=op,
+        bits=bits,
+        axis=along,
+        blocks=(32, 16, 64, 128, 256),
+        floats=frozenset({HIGH, DType.FLOAT16}),
+        form=BlockForm.FUSED,
+        attributes=attributes,
+        source=f"{because}, {_IN_BLOCKS_TRIED}",
+        since="ONNX Runtime 1.30.0",
+    )
+
+
+# At accuracy level 4 GPUs with subgroups round activations to INT8, 128 elements at a time
+# (dp4a_matmul_nbits.cc), and others do not.
+_IN_BLOCKS = tuple(
+    _blocks(op, bits=bits, along=along, **attributes)
+    for bits in BITS
+    for op, along, attributes in MATMUL_N_BITS
+) + tuple(
+    replace(
+        _blocks("Gather", bits=bits, along=1, because="GatherBlockQuantized", axis=_FLAT),
+        operand=0,
+        block_multiple=multiple,
+    )
+    # In four bits: "scales and zero_points must have the same shape", for an odd number of blocks.
+    for bits, multiple in ((4, 2), (8, None))
+)
+
 TARGET = Target(
     name="onnxruntime-web",
     also=(
@@ -87,6 +130,7 @@ TARGET = Target(
     refusals=_FAILS,
     newest={"onnx": 26},
     formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
+    in_blocks=_IN_BLOCKS,
     notes=(
         "On a device without the WebGPU feature shader-f16 an FP16 model does not run on WebGPU.",
     ),

@@ -3,7 +3,9 @@
 from dataclasses import replace
 from functools import partial
 
-from mezzo.formats.dtypes import HALF_FORMATS, DType
+from mezzo.formats.block_storage import BlockForm
+from mezzo.formats.dtypes import HALF_FORMATS, HIGH, DType
+from mezzo.tables.block_kernels import MATMUL_N_BITS, BlockKernel
 from mezzo.tables.fusions import Constraint, Fusion, Stage, Step
 from mezzo.tables.quantized_kernels import Operand, OutputMode, QuantizedKernel, weight
 from mezzo.tables.runtime import NVIDIA_GPU, Runtime
@@ -128,6 +130,28 @@ _QUANTIZED = (
     *(_kernel(op, _data(and_rest=op == "Concat"), hands=OutputMode.PASSED) for op in _COMMUTING),
 )
 
+# Symmetric INT4 alone, for weights alone; scales per block along the last or second-last axis.
+# docs.nvidia.com/deeplearning/tensorrt/11.0.0/inference-library/work-quantized-types.html
+_IN_BLOCKS = tuple(
+    BlockKernel(
+        op=op,
+        bits=4,
+        axis=along,
+        blocks=(128, 64),
+        block_multiple=1,
+        is_symmetric=True,
+        floats=frozenset({HIGH, *HALF_FORMATS}),
+        form=BlockForm.DEQUANTIZE,
+        attributes=attributes,
+        source=(
+            "from documents, not run here: Working with Quantized Types, INT4; IDequantizeLayer,"
+            " block quantization"
+        ),
+        since=_SINCE,
+    )
+    for op, along, attributes in MATMUL_N_BITS
+)
+
 _CATALOGUE = "documentation, Layer Fusion Catalog ({})"
 _AFTER_CONV = Stage(
     activations=frozenset({"Clip", "Gelu", "LeakyRelu", "Relu", "gelu-erf", "gelu-tanh"})
@@ -201,6 +225,7 @@ TARGET = Target(
     ),
     newest={"onnx": 24},
     formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
+    in_blocks=_IN_BLOCKS,
     fusions=_FUSIONS,
     listings=(
         KernelListing(
