@@ -23,7 +23,8 @@ from mezzo.onnx.measure.compared import (
 from mezzo.onnx.measure.matching import match_models
 from mezzo.onnx.measure.reach import find_reached
 from mezzo.onnx.measure.subject import OnnxSubject
-from mezzo.onnx.protos.graphs import inline_functions
+from mezzo.onnx.protos.graphs import inline_functions, nodes_of
+from mezzo.onnx.protos.metadata import ACTIVATION_BLOCK, number_of
 from mezzo.onnx.run.emulation import emulated_session
 from mezzo.onnx.run.runtime import ALL_CORES, EMULATING
 from mezzo.onnx.run.session import Session
@@ -140,12 +141,16 @@ class OnnxPair:
         return lambda feeds: self.answer_candidate(session, feeds, ())
 
     def load_side(self, side: ModelRole, model: onnx.ModelProto) -> Session:
-        """Load a form of one model: emulated if it has low precision, natively otherwise."""
+        """Load a form of one model: emulated if it computes in low precision, else natively."""
         return self._load_side(side, self._wholes[side.value].with_model(model))
 
     def _load_side(self, side: ModelRole, runnable: RunnableModel) -> Session:
         accumulation = self.running.accumulation if side is ModelRole.CANDIDATE else None
-        is_low = bool(self.formats[side.value] - _HIGH) or accumulation is not None
+        is_low = (
+            bool(self.formats[side.value] - _HIGH)
+            or accumulation is not None
+            or any(number_of(node, ACTIVATION_BLOCK) for node in nodes_of(runnable.model))
+        )
         try:
             if self.running.is_emulated and is_low:
                 return emulated_session(
