@@ -43,6 +43,8 @@ def test_results_are_stored_as_they_are(
     assert not is_symmetric or not rounded.zero_points.any()
     is_zero_point = rounded.integers == rounded.zero_points[:, None]
     assert is_zero_point[blocks == 0].all(), f"seed {seed}"
+    on_known = discovery.rounding(name).round_on(blocks, storage, rounded.scales, rounded.zero_points)
+    np.testing.assert_array_equal(on_known, rounded.integers, f"seed {seed}")
     again = [discovery.rounding(name).round(part, storage) for part in np.split(blocks, [3, 4, 6])]
     for whole, *parts in zip(rounded, *again, strict=True):
         np.testing.assert_array_equal(np.concatenate(parts), whole)

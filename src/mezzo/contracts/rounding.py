@@ -44,3 +44,13 @@ class Rounding(ABC):
         storage are 0; scales are finite and above 0. An element 0 stays 0, so its integer is the
         zero point. `quantize.arithmetic.block_grid` computes grids.
         """
+
+    def round_on(
+        self,
+        blocks: "Floats",
+        storage: "BlockStorage",
+        scales: "Floats",
+        zero_points: "Integers",
+    ) -> "Integers":
+        """Integers of blocks that `round` has returned these scales and zero points for."""
+        return self.round(blocks, storage).integers

@@ -9,18 +9,19 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from mezzo.common.errors import ContractError
-from mezzo.contracts.rounding import RoundedBlocks
+from mezzo.contracts.rounding import RoundedBlocks, Rounding
 from mezzo.formats.block_storage import BlockForm, BlockStorage
 from mezzo.formats.dtypes import DType, size_bits, storage_span
 from mezzo.onnx.protos.rounding import STORAGE, Array, round_to
 from mezzo.plugins.discovery import rounding
 
-# Elements of rounded blocks that are kept for the other parts of their weight, a byte each.
-_MOST_KEPT = 1 << 26
+# Blocks whose grids are kept for the other parts of their weight, five bytes each.
+_MOST_KEPT = 1 << 24
 
 
 class BlockPart(enum.Enum):
@@ -89,12 +90,13 @@ class BlockPayload:
         whole = np.zeros((numbers.size // (length * inner), count * block, inner), np.float32)
         whole[:, :length] = numbers.reshape(-1, length, inner)
         blocks = whole.reshape(-1, count, block, inner).transpose(0, 1, 3, 2)
-        rounded = _recent.round(blocks.reshape(-1, block), self.storage)
+        blocks = blocks.reshape(-1, block)
         match self.part:
             case BlockPart.SCALES:
-                return round_to(rounded.scales, self.storage.scale_dtype)
+                return round_to(_recent.grids(blocks, self.storage)[0], self.storage.scale_dtype)
             case BlockPart.ZERO_POINTS:
-                return _pack(rounded.zero_points, self.dtype)
+                return _pack(_recent.grids(blocks, self.storage)[1], self.dtype)
+        rounded = _recent.round(blocks, self.storage)
         values: Array = rounded.integers
         if self.part is BlockPart.FLOATS:
             steps = (rounded.integers - rounded.zero_points[:, None]).astype(np.float32)
@@ -171,12 +173,14 @@ class RowPayload(BlockPayload):
         rows, length = matrix.shape
         whole = np.zeros((rows, -(-length // block) * block), np.float32)
         whole[:, :length] = matrix
-        rounded = _recent.round(whole.reshape(-1, block), self.storage)
-        if self.part is BlockPart.SCALES:
-            return round_to(rounded.scales, self.storage.scale_dtype)
-        offset = -storage_span(self.storage.dtype)[0]
-        if self.part is BlockPart.ZERO_POINTS:
-            return _pack_rows(rounded.zero_points.reshape(rows, -1) + offset, self.storage.bits)
+        blocks, offset = whole.reshape(-1, block), -storage_span(self.storage.dtype)[0]
+        match self.part:
+            case BlockPart.SCALES:
+                return round_to(_recent.grids(blocks, self.storage)[0], self.storage.scale_dtype)
+            case BlockPart.ZERO_POINTS:
+                zeros = _recent.grids(blocks, self.storage)[1].reshape(rows, -1)
+                return _pack_rows(zeros + offset, self.storage.bits)
+        rounded = _recent.round(blocks, self.storage)
         integers = rounded.integers.reshape(rows, -1) + offset
         if self.part is BlockPart.TABLE:
             integers = integers[:, :length]
@@ -250,33 +254,57 @@ def in_units(pieces: Iterable[Array], unit: int) -> Iterator[Array]:
         yield np.concatenate(waiting)
 
 
-class _RecentBlocks:
-    """Blocks that were rounded last, by their content: the parts of a weight are written one after
-    the other, each from the weight, and a search for grids takes far longer than its digest.
+class _KeptGrids(NamedTuple):
+    """Scales and zero points of blocks, [blocks], and the plug-in that chose them."""
+
+    rounding: Rounding
+    scales: Array
+    zero_points: Array
+
+
+class _RecentGrids:
+    """Grids of blocks that were rounded last, by the blocks' content: the parts of a weight are
+    written one after the other, each from the weight, and a search for grids takes far longer than
+    a digest.
     """
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[object, tuple[object, RoundedBlocks]] = OrderedDict()
-        self._elements = 0
+        self._kept: OrderedDict[object, _KeptGrids] = OrderedDict()
+        self._count = 0
+
+    def grids(self, blocks: Array, storage: BlockStorage) -> tuple[Array, Array]:
+        """Scales and zero points, [blocks]."""
+        kept = self._kept.get(_key_of(blocks, storage))
+        if kept is not None:
+            return kept.scales, kept.zero_points.astype(np.int32)
+        rounded = self.round(blocks, storage)
+        return rounded.scales, rounded.zero_points
 
     def round(self, blocks: Array, storage: BlockStorage) -> RoundedBlocks:
-        digest = hashlib.blake2b(np.ascontiguousarray(blocks).data, digest_size=16).digest()
-        plug_in = rounding(storage.rounding)
-        key = digest, storage.dtype, storage.scale_dtype, id(plug_in), blocks.shape
-        if key in self._kept:
-            _, kept = self._kept[key]
-            return kept._replace(integers=kept.integers.astype(np.int32))
+        """Round blocks, and keep their grids."""
+        key = _key_of(blocks, storage)
+        kept = self._kept.get(key)
+        if kept is not None:
+            zeros = kept.zero_points.astype(np.int32)
+            integers = kept.rounding.round_on(blocks, storage, kept.scales, zeros)
+            return RoundedBlocks(integers, kept.scales, zeros)
         rounded = _round(blocks, storage)
         smallest = np.int8 if storage_span(storage.dtype)[1] < 128 else np.uint8
-        # The plug-in is kept too, so that no other one gets its id.
-        self._kept[key] = plug_in, rounded._replace(integers=rounded.integers.astype(smallest))
-        self._elements += blocks.size
-        while self._elements > _MOST_KEPT:
-            self._elements -= self._kept.popitem(last=False)[1][1].integers.size
+        zeros = rounded.zero_points.astype(smallest)
+        self._kept[key] = _KeptGrids(rounding(storage.rounding), rounded.scales, zeros)
+        self._count += len(blocks)
+        while self._count > _MOST_KEPT:
+            self._count -= len(self._kept.popitem(last=False)[1].scales)
         return rounded
 
 
-_recent = _RecentBlocks()
+_recent = _RecentGrids()
+
+
+def _key_of(blocks: Array, storage: BlockStorage) -> tuple[object, ...]:
+    digest = hashlib.blake2b(np.ascontiguousarray(blocks).data, digest_size=16).digest()
+    plug_in = rounding(storage.rounding)
+    return digest, storage.dtype, storage.scale_dtype, id(plug_in), blocks.shape
 
 
 def _round(blocks: Array, storage: BlockStorage) -> RoundedBlocks:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mezzo.contracts.rounding import RoundedBlocks
+from mezzo.contracts.rounding import RoundedBlocks, Rounding
 from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import FORMATS, storage_span
 from mezzo.formats.rounding import Floats, round_through
@@ -22,6 +22,24 @@ Columns = npt.NDArray[np.floating[Any]]
 _PIECE = 1 << 16
 # Largest magnitudes of blocks whose squares FP32 holds with all their digits.
 _LEAST_FP32, _MOST_FP32 = 1e-12, 1e12
+
+
+class GridRounding(Rounding):
+    """A rounding to the nearest integers of the grids that it chooses."""
+
+    def round_on(
+        self,
+        blocks: Floats,
+        storage: BlockStorage,
+        scales: Floats,
+        zero_points: "npt.NDArray[np.int32]",
+    ) -> "npt.NDArray[np.int32]":
+        result, is_apart = np.empty(blocks.shape, np.int32), _need_fp64(blocks)
+        for dtype, chosen in ((np.float32, ~is_apart), (np.float64, is_apart)):
+            grids = BlockGrids(scales[chosen].astype(np.float64), zero_points[chosen])
+            levels = levels_on(blocks[chosen].T.astype(dtype), grids, storage)
+            result[chosen] = levels.T + zero_points[chosen, None]
+        return result
 
 
 class BlockGrids(NamedTuple):

@@ -2,10 +2,10 @@
 
 from typing import ClassVar
 
-from mezzo.contracts.rounding import RoundedBlocks, Rounding
+from mezzo.contracts.rounding import RoundedBlocks
 from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.rounding import Floats
-from mezzo.quantize.arithmetic.block_grid import BlockGrids, Columns, round_in_pieces
+from mezzo.quantize.arithmetic.block_grid import BlockGrids, Columns, GridRounding, round_in_pieces
 from mezzo.quantize.arithmetic.grid_search import GridSearch, squared_loss
 
 # Candidate ranges, as fractions of the block's: near 1 for 8 bits, to 0.5 for outliers in 4 bits.
@@ -16,7 +16,7 @@ _FRACTIONS = (
 )
 
 
-class ClipSearch(Rounding):
+class ClipSearch(GridRounding):
     name: ClassVar[str] = "clip-search"
     summary: ClassVar[str] = "the range with the least squared error; the largest may be clipped"
     also: ClassVar[tuple[str, ...]] = ("mse",)

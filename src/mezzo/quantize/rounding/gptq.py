@@ -6,13 +6,14 @@ loss.
 from typing import ClassVar
 
 from mezzo.common.errors import ContractError
-from mezzo.contracts.rounding import RoundedBlocks, Rounding
+from mezzo.contracts.rounding import RoundedBlocks
 from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.rounding import Floats
+from mezzo.quantize.arithmetic.block_grid import GridRounding
 from mezzo.quantize.arithmetic.grid_recovery import recover_grids
 
 
-class Gptq(Rounding):
+class Gptq(GridRounding):
     name: ClassVar[str] = "gptq"
     summary: ClassVar[str] = (
         "each element with regard to the errors of others, on data; in a search"

@@ -10,10 +10,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from mezzo.contracts.rounding import RoundedBlocks, Rounding
+from mezzo.contracts.rounding import RoundedBlocks
 from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.rounding import Floats
-from mezzo.quantize.arithmetic.block_grid import BlockGrids, Columns, Doubles, round_in_pieces
+from mezzo.quantize.arithmetic.block_grid import (
+    BlockGrids,
+    Columns,
+    Doubles,
+    GridRounding,
+    round_in_pieces,
+)
 from mezzo.quantize.arithmetic.grid_search import GridFit, GridSearch
 
 _STEPS = 10
@@ -23,7 +29,7 @@ _STEPS = 10
 _FIRST_BETA, _GROWTH = 4.5, 1.01
 
 
-class HalfQuadratic(Rounding):
+class HalfQuadratic(GridRounding):
     name: ClassVar[str] = "hqq"
     summary: ClassVar[str] = "scale and zero point by an lp norm that tolerates few large errors"
     also: ClassVar[tuple[str, ...]] = ("half-quadratic",)

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from mezzo.contracts.rounding import RoundedBlocks, Rounding
+from mezzo.contracts.rounding import RoundedBlocks
 from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import storage_span
 from mezzo.formats.rounding import Floats
@@ -17,6 +17,7 @@ from mezzo.quantize.arithmetic.block_grid import (
     BlockGrids,
     Columns,
     Doubles,
+    GridRounding,
     levels_on,
     round_in_pieces,
 )
@@ -26,7 +27,7 @@ from mezzo.quantize.arithmetic.grid_search import GridFit, GridSearch, squared_l
 _MORE_STEPS = tuple(number / 5 for number in range(-5, 6))
 
 
-class KQuant(Rounding):
+class KQuant(GridRounding):
     name: ClassVar[str] = "k-quant"
     summary: ClassVar[str] = "scale and minimum by least squares; larger elements count more"
 

@@ -2,13 +2,14 @@
 
 from typing import ClassVar
 
-from mezzo.contracts.rounding import RoundedBlocks, Rounding
+from mezzo.contracts.rounding import RoundedBlocks
 from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.rounding import Floats
+from mezzo.quantize.arithmetic.block_grid import GridRounding
 from mezzo.quantize.arithmetic.grid_recovery import recover_grids
 
 
-class OnGrid(Rounding):
+class OnGrid(GridRounding):
     name: ClassVar[str] = "on-grid"
     summary: ClassVar[str] = "the grid that a block's elements are on already; else as nearest"
     also: ClassVar[tuple[str, ...]] = ("exact", "dequantized", "pre-quantized")
