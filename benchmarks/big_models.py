@@ -46,7 +46,10 @@ MODELS = {
 }
 SAMPLES, TOKENS = 2, 32
 MAX_ERROR = 5e-4
-JOBS = ("plain", "convert", "ranges", "compare", "sensitivity", "tune", "int8", "corrected", "judged")
+BLOCK_ERROR = 0.1
+JOBS = (
+    "plain", "convert", "ranges", "compare", "sensitivity", "tune", "int8", "corrected", "judged", "blocks", "tune_blocks"
+)  # fmt: skip
 POLL_S = 0.02
 
 
@@ -100,6 +103,10 @@ def run_verb(job: str, model: Path, data: Path, low: Path, out: Path) -> Any:
             mezzo.convert(model, out, to="int8", data=data, correct="none", overwrite=True)
         case "corrected":
             mezzo.convert(model, out, to="int8", data=data, overwrite=True)
+        case "blocks":
+            mezzo.convert(model, out, to="int4", overwrite=True)
+        case "tune_blocks":
+            mezzo.tune(model, out, data=data, to="int4,int8w", max_error=BLOCK_ERROR, overwrite=True)
         case "judged":
             mezzo.convert(model, out, to="fp16", data=data, overwrite=True)
         case _:

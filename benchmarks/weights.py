@@ -35,6 +35,7 @@ COPY = "cp"
 TOOLS = {
     "mezzo fp16": ("mezzo", "fp16"),
     "mezzo bf16": ("mezzo", "bf16"),
+    "mezzo int4": ("mezzo", "int4"),
     "onnxconverter-common": ("onnxconverter-common", "fp16"),
     "onnxruntime-float16": ("onnxruntime-float16", "fp16"),
 }
@@ -60,7 +61,7 @@ class Size:
 
 
 MODELS = {
-    "decoder": Size(4, 4096, 11008, 32000, True, True, ("mezzo fp16", "mezzo bf16")),
+    "decoder": Size(4, 4096, 11008, 32000, True, True, ("mezzo fp16", "mezzo bf16", "mezzo int4")),
     "encoder": Size(12, 576, 2304, 27648, False, False, tuple(TOOLS)),
 }
 

@@ -24,6 +24,9 @@ from mezzo.onnx.run.suffix_runs import RunAll, SuffixRuns
 
 _log = logging.getLogger(__name__)
 
+# Elements that are rounded at once.
+_PIECE_ELEMENTS = 1 << 22
+
 
 class OnnxWeightTrials:
     """A model whose chosen FP32 weights of the main graph are inputs of every run."""
@@ -61,8 +64,17 @@ class OnnxWeightTrials:
         blocks.
         """
         payload = block_payload_of(storage, numbers.shape, BlockPart.FLOATS, "weight")
-        flat: Array = payload.convert(numbers.reshape(-1))
-        return flat.reshape(numbers.shape)
+        given, result = numbers.reshape(-1), np.empty(numbers.size, np.float32)
+        step = payload.unit * max(1, _PIECE_ELEMENTS // payload.unit)
+        for start in range(0, given.size, step):
+            result[start : start + step] = payload.convert(given[start : start + step])
+        return result.reshape(numbers.shape)
+
+    def keep(self, numbers: Array) -> Array:
+        """The same elements, on disk where the model's weights are read from files."""
+        if self._weights is None:
+            return numbers
+        return self._weights.keep(numbers).reshape(numbers.shape)
 
     def run(self, feeds: Mapping[str, Any], exchanged: Mapping[int, Array]) -> dict[str, Any]:
         """The outputs by name, with these elements in place of weights.

@@ -201,7 +201,7 @@ class BlockSearch:
         self._stored = known  # let go of what this plan stores otherwise
         for key in wanted:
             if key not in known:
-                known[key] = self.prober.dequantized(*key)
+                known[key] = self.prober.kept(*key)
         return known
 
     def _items(self) -> list[list[Option]]:

@@ -199,6 +199,10 @@ class BlockProber:
         """A weight's elements as blocks hold them."""
         return self._stored(weight, self._trials.weight(weight), storage)
 
+    def kept(self, weight: int, storage: BlockStorage) -> Floats:
+        """The same, outside of memory if the model is so."""
+        return self._trials.keep(self.dequantized(weight, storage))
+
     def _stored(self, weight: int, numbers: Floats, storage: BlockStorage) -> Floats:
         """Some of a weight's elements, whole along the axis of blocks, as blocks hold them."""
         if storage.rounding != GPTQ:
@@ -208,9 +212,10 @@ class BlockProber:
         assert feedback is not None, "a product reads it, and the data shows it"
         turned = numbers.T if storage.axis == 1 else numbers
         rounded = round_blocks(turned, feedback, storage, rounding(USUAL_ROUNDING))
-        steps = np.repeat(rounded.scales, storage.block, axis=0)[: len(turned)]
-        zeros = np.repeat(rounded.zero_points, storage.block, axis=0)[: len(turned)]
-        stored = ((rounded.integers - zeros).astype(np.float32) * steps).astype(np.float32)
+        stored = np.empty(turned.shape, np.float32)
+        for number, (step, zero) in enumerate(zip(rounded.scales, rounded.zero_points, strict=True)):
+            rows = slice(number * storage.block, (number + 1) * storage.block)
+            stored[rows] = (rounded.integers[rows] - zero).astype(np.float32) * step
         return np.ascontiguousarray(stored.T if storage.axis == 1 else stored)
 
     def count_outputs(self, batch: "Batch") -> int:
