@@ -257,7 +257,7 @@ def _asked(graph: Graph, units: Sequence[QuantizedUnit]) -> _Asked:
                 watch(value)
             shared = (*(read.value for read in unit.reads if not read.operand.is_weight), *outputs)
             needs.groups.append(tuple(graph.values[value].name for value in shared))
-        elif unit.kernel.hands is not OutputMode.FLOATS:
+        elif unit.hands is not OutputMode.FLOATS:
             watch(unit.result)
         for value in unit.inside if unit.kernel.is_cut else ():
             watch(value)

@@ -78,7 +78,7 @@ def _makers(
     while queue:
         value = queue.pop()
         unit = by_value.pop(value, None)
-        if unit is not None and unit.kernel.hands in (OutputMode.INTEGERS, *_MOVES):
+        if unit is not None and unit.hands in (OutputMode.INTEGERS, *_MOVES):
             yield (
                 unit,
                 (
@@ -86,7 +86,7 @@ def _makers(
                     " of the whole"
                 ),
             )
-            queue += [read.value for read in unit.reads] if unit.kernel.hands in _MOVES else []
+            queue += [read.value for read in unit.reads] if unit.hands in _MOVES else []
 
 
 def _members(graph: Graph, unit: QuantizedUnit) -> Iterator[int]:
@@ -94,7 +94,7 @@ def _members(graph: Graph, unit: QuantizedUnit) -> Iterator[int]:
     node = graph.nodes[unit.nodes[0]]
     row = op_facts(node.signature.dialect).get(node.signature.op)
     if not unit.kernel.is_dynamic and (
-        unit.kernel.hands in _MOVES or (row is not None and row.keeps_values)
+        unit.hands in _MOVES or (row is not None and row.keeps_values)
     ):
         yield from (read.value for read in unit.reads if not read.operand.is_weight)
         yield from (value for value in node.outputs if value is not None)

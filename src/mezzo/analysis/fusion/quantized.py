@@ -32,8 +32,8 @@ class Read(NamedTuple):
 class QuantizedUnit:
     """Nodes that run as one quantized kernel: its operator first, then its epilogue in order.
 
-    `result` is the last node's output; `inside` are the intermediate values. `offset`: the INT32
-    bias.
+    `result` is the last node's output; `inside` are the intermediate values. `hands`: the kernel's
+    output in this place. `offset`: the INT32 bias.
     """
 
     kernel: QuantizedKernel
@@ -41,6 +41,7 @@ class QuantizedUnit:
     reads: tuple[Read, ...]
     result: int
     inside: tuple[int, ...]
+    hands: OutputMode
     offset: Offset | None = None
 
 
@@ -53,7 +54,7 @@ def lacks(unit: QuantizedUnit, known: Mapping[int, Quantization] | None) -> int 
     """
     kernel = unit.kernel
     needed = [read.value for read in unit.reads if read.operand.is_weight or not kernel.is_dynamic]
-    if kernel.hands in (OutputMode.INTEGERS, OutputMode.READ):
+    if unit.hands in (OutputMode.INTEGERS, OutputMode.READ):
         needed.append(unit.result)
     return None if known is None else next((value for value in needed if value not in known), None)
 
@@ -234,6 +235,7 @@ class Quantizers:
             if bias_add is not None:
                 last, offset = bias_add
                 nodes.append(last.id)
+        hands = self._output_mode(node, last, kernel)
         for group in self._epilogues.following(last, kernel):
             nodes += [number for number in sorted(group) if number not in nodes]
             last = self._view.graph.nodes[group[-1]]
@@ -253,7 +255,21 @@ class Quantizers:
             result=result,
             inside=inside,
             offset=offset,
+            hands=hands,
         )
+
+    def _output_mode(self, node: Node, last: Node, kernel: QuantizedKernel) -> OutputMode:
+        """Type of a unit's result. `last`: the Add of a bias, or the unit's operator itself. An
+        activation that is cut needs the QuantizeLinear that replaces it, or the operator runs in
+        floats; ahead of an output of the model only behind an Add.
+        """
+        reader = self._epilogues.sole_reader(last)
+        if not kernel.is_cut or reader is None or self._view.op(reader) not in kernel.followers:
+            return kernel.hands
+        graph, value = self._view.graph, reader.outputs[0]
+        uses = () if value is None else graph.uses[value]
+        is_answer = any(graph.nodes[use.node].kind is Kind.OUTPUT for use in uses)
+        return kernel.hands if is_answer and last is node else OutputMode.INTEGERS
 
     def _is_spoilt(self, unit: QuantizedUnit) -> bool:
         """Whether a reader of the unit's output makes the runtime give wrong results."""
@@ -262,7 +278,7 @@ class Quantizers:
         if any(self._view.op(reader) in kernel.not_before for reader in readers):
             return True
         parameters = self._parameters(unit.result)
-        if parameters is not None and kernel.hands is OutputMode.INTEGERS:
+        if parameters is not None and unit.hands is OutputMode.INTEGERS:
             stored = parameters.dtype, parameters.is_symmetric
             if not all(demand.takes(*stored) for demand in self._demands.get(unit.result, ())):
                 return True

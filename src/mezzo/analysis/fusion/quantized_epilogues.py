@@ -62,6 +62,11 @@ class Epilogues:
             yield step
             step = self._step(self.view.graph.nodes[step[-1]], kernel)
 
+    def sole_reader(self, node: Node) -> Node | None:
+        """The only reader of a node's output, if it is an operator of one output beside it."""
+        use = self._sole_use(node)
+        return None if use is None else self.view.graph.nodes[use.node]
+
     def _step(self, node: Node, kernel: QuantizedKernel) -> tuple[int, ...]:
         """The nodes of the operator or decomposed activation fused after a node; or empty."""
         composite = self._composite(node, kernel)

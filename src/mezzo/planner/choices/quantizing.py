@@ -99,7 +99,7 @@ class QuantizedUnits:
                         caps[use] = (0, line.base)
             links += [(line.base, unit.nodes[0], number) for number in unit.nodes[1:]]
             inside.update(unit.inside)
-            match unit.kernel.hands:
+            match unit.hands:
                 case OutputMode.FLOATS:
                     inside.add(unit.result)
                     inside.update(
