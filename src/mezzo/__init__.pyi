@@ -110,6 +110,7 @@ def compare_strategies(
     opset: str | None = "auto",
     calibrator: str | None = "minmax",
     quantize_mode: str | None = "smart",
+    decode: float | None = 1.0,
     fuse: str | None = "standard",
     correct: str | None = "auto",
     assume: Mapping[str, str] | None = {},
@@ -139,6 +140,8 @@ def compare_strategies(
             module:function; none: at run time.
         quantize_mode: what int8 takes beside products: what stands between them (smart), or all
             that the target runs (full).
+        decode: with int4 or int8w beside int8: the share of the time at one row, as where a
+            language model writes; at many rows matmuls take int8.
         fuse: what to fuse: nothing, what int8 gains by in standard ONNX (standard), or the same for
             floats too (simplify).
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
@@ -167,6 +170,7 @@ def convert(
     opset: str | None = "auto",
     calibrator: str | None = "minmax",
     quantize_mode: str | None = "smart",
+    decode: float | None = 1.0,
     fuse: str | None = "standard",
     correct: str | None = "auto",
     assume: Mapping[str, str] | None = {},
@@ -188,6 +192,8 @@ def convert(
             module:function; none: at run time.
         quantize_mode: what int8 takes beside products: what stands between them (smart), or all
             that the target runs (full).
+        decode: with int4 or int8w beside int8: the share of the time at one row, as where a
+            language model writes; at many rows matmuls take int8.
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
             none, or some of leave (small products that err much stay floats), smooth, weights and
             bias, with commas.
@@ -265,6 +271,7 @@ def convert_folder(
     opset: str | None = "auto",
     calibrator: str | None = "minmax",
     quantize_mode: str | None = "smart",
+    decode: float | None = 1.0,
     fuse: str | None = "standard",
     correct: str | None = "auto",
     assume: Mapping[str, str] | None = {},
@@ -301,6 +308,8 @@ def convert_folder(
             module:function; none: at run time.
         quantize_mode: what int8 takes beside products: what stands between them (smart), or all
             that the target runs (full).
+        decode: with int4 or int8w beside int8: the share of the time at one row, as where a
+            language model writes; at many rows matmuls take int8.
         fuse: what to fuse: nothing, what int8 gains by in standard ONNX (standard), or the same for
             floats too (simplify).
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
@@ -436,6 +445,7 @@ def plan(
     opset: str | None = "auto",
     calibrator: str | None = "minmax",
     quantize_mode: str | None = "smart",
+    decode: float | None = 1.0,
     fuse: str | None = "standard",
     correct: str | None = "auto",
     assume: Mapping[str, str] | None = {},
@@ -466,6 +476,8 @@ def plan(
             module:function; none: at run time.
         quantize_mode: what int8 takes beside products: what stands between them (smart), or all
             that the target runs (full).
+        decode: with int4 or int8w beside int8: the share of the time at one row, as where a
+            language model writes; at many rows matmuls take int8.
         fuse: what to fuse: nothing, what int8 gains by in standard ONNX (standard), or the same for
             floats too (simplify).
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
@@ -494,6 +506,7 @@ def quantize_report(
     opset: str | None = "auto",
     calibrator: str | None = "minmax",
     quantize_mode: str | None = "smart",
+    decode: float | None = 1.0,
     fuse: str | None = "standard",
     correct: str | None = "auto",
     assume: Mapping[str, str] | None = {},
@@ -531,6 +544,8 @@ def quantize_report(
             module:function; none: at run time.
         quantize_mode: what int8 takes beside products: what stands between them (smart), or all
             that the target runs (full).
+        decode: with int4 or int8w beside int8: the share of the time at one row, as where a
+            language model writes; at many rows matmuls take int8.
         fuse: what to fuse: nothing, what int8 gains by in standard ONNX (standard), or the same for
             floats too (simplify).
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
@@ -578,6 +593,7 @@ def sensitivity(
     opset: str | None = "auto",
     calibrator: str | None = "minmax",
     quantize_mode: str | None = "smart",
+    decode: float | None = 1.0,
     fuse: str | None = "standard",
     correct: str | None = "auto",
     assume: Mapping[str, str] | None = {},
@@ -619,6 +635,8 @@ def sensitivity(
             module:function; none: at run time.
         quantize_mode: what int8 takes beside products: what stands between them (smart), or all
             that the target runs (full).
+        decode: with int4 or int8w beside int8: the share of the time at one row, as where a
+            language model writes; at many rows matmuls take int8.
         fuse: what to fuse: nothing, what int8 gains by in standard ONNX (standard), or the same for
             floats too (simplify).
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
@@ -654,6 +672,7 @@ def tune(
     opset: str | None = "auto",
     calibrator: str | None = "minmax",
     quantize_mode: str | None = "smart",
+    decode: float | None = 1.0,
     fuse: str | None = "standard",
     correct: str | None = "auto",
     assume: Mapping[str, str] | None = {},
@@ -705,6 +724,8 @@ def tune(
             module:function; none: at run time.
         quantize_mode: what int8 takes beside products: what stands between them (smart), or all
             that the target runs (full).
+        decode: with int4 or int8w beside int8: the share of the time at one row, as where a
+            language model writes; at many rows matmuls take int8.
         fuse: what to fuse: nothing, what int8 gains by in standard ONNX (standard), or the same for
             floats too (simplify).
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),

@@ -168,9 +168,49 @@ def test_webgpu_reads_tables_of_an_even_number_of_blocks_in_four_bits() -> None:
     assert storage.block == 16
 
 
-def test_weights_in_blocks_and_a_quantized_level_exclude_each_other() -> None:
-    with pytest.raises(InputError, match='not both yet; write to="int4" or'):
-        mezzo.plan(_model(), to="int4,int8", target="onnx")
+def _stored_as(**options: object) -> list[str]:
+    plan = mezzo.plan(_model(), to="int4,int8", target="onnxruntime-cpu", calibrator="none", **options)
+    return [f"{weight.value}: {weight.stored_as}, {weight.rule}" for weight in plan.weights]
+
+
+def test_int4_and_int8_share_a_plan_by_the_share_of_time_at_one_row() -> None:
+    assert _stored_as() == [
+        "table: int4, blocks",
+        "product: int4, blocks",
+        "turned: int4, blocks",
+        "shared: int4, blocks",
+        "small: int8, quantized",
+        "scaled: floats, no-block-kernel",
+    ]
+    at_many_rows = [
+        "table: int4, blocks",
+        "product: int8, quantized",
+        "turned: int8, quantized",
+        "shared: int8, quantized",
+        "small: int8, quantized",
+        "scaled: floats, no-block-kernel",
+    ]
+    assert _stored_as(decode=0.8) == _stored_as(decode=0) == at_many_rows
+    excluded = _stored_as(decode=0, exclude=["op:Gemm"])
+    assert excluded == [
+        line.replace("turned: int8, quantized", "turned: floats, excluded").replace("no-block-kernel", "excluded")
+        for line in at_many_rows
+    ]
+
+
+def test_what_may_not_run_in_int8_is_stored_in_blocks() -> None:
+    assert _stored_as(decode=0, policy="off")[:4] == [
+        "table: int4, blocks",
+        "product: int4, blocks",
+        "turned: int4, blocks",
+        "shared: int4, blocks",
+    ]
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5, "most", float("nan")])
+def test_share_is_a_number_from_0_to_1(share: object) -> None:
+    with pytest.raises(InputError, match="^decode is .*; give a number from 0 to 1$"):
+        mezzo.plan(_model(), to="int4,int8", target="onnxruntime-cpu", calibrator="none", decode=share)
 
 
 def _why_floats(plan: Plan) -> list[str]:

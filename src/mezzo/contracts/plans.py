@@ -12,8 +12,8 @@ from mezzo.common.late_binding import function_above
 from mezzo.contracts.corrections import Correction
 from mezzo.contracts.quantized_level import DynamicProduct
 from mezzo.formats.block_storage import BlockForm, BlockStorage
-from mezzo.formats.dtypes import DType
-from mezzo.formats.format_words import WEIGHT_BITS, words_of
+from mezzo.formats.dtypes import FORMATS, DType
+from mezzo.formats.format_words import WEIGHT_BITS, weight_word, words_of
 from mezzo.formats.precision_line import Precision, PrecisionLine
 from mezzo.formats.quantization import Quantization
 from mezzo.ir.display import Displayed, Tabled
@@ -140,7 +140,8 @@ class PlannedWeight(NamedTuple):
     """A float constant of a model whose weights may be stored in blocks.
 
     `name`: of its node; `value`: its own. `size_bytes`: in the model, `stored_bytes`: in the
-    result. `storage`: None in floats. `rule`, `because`: why it is stored so. `readers`: nodes.
+    result. `storage`: None if not in blocks. `rule`, `because`: why it is stored so. `readers`:
+    nodes. `quantized`: the format of readers that multiply its integers; None if they do not.
     """
 
     name: str
@@ -151,6 +152,14 @@ class PlannedWeight(NamedTuple):
     rule: str
     because: str
     readers: tuple[str, ...]
+    quantized: DType | None = None
+
+    @property
+    def stored_as(self) -> str:
+        """The format's option name, or "floats"."""
+        if self.storage is not None:
+            return weight_word(self.storage.bits)
+        return "floats" if self.quantized is None else FORMATS[self.quantized].words[0]
 
     @property
     def is_fused(self) -> bool:

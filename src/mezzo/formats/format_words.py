@@ -230,12 +230,6 @@ def read_formats(to: FormatLike) -> tuple[str, ...]:
             " numbers: one has the range, the other the digits; write"
             f" {join_with_or(setting('to', word) for word in floats)}"
         )
-    if weights and scaled:
-        raise InputError(
-            f"{option('to')} is {to!r}: a plan stores weights in blocks, or quantizes products with"
-            f" their activations, not both yet; write {setting('to', ','.join(weights))} or"
-            f" {setting('to', scaled[0])}"
-        )
     return (*weights, *scaled, *floats)
 
 

@@ -204,6 +204,7 @@ def read_options(request: Request) -> Options:
         quantize_mode=request.quantize_mode,
         is_dynamic=is_dynamic,
         weight_bits=tuple(WEIGHT_BITS[word] for word in words if word in WEIGHT_BITS),
+        decode=_read_share(request.decode),
     )
     is_file = isinstance(request.policy, str) and request.policy.endswith(".toml")
     policy_name = str(request.policy) if is_file else policy.name
@@ -225,6 +226,17 @@ def read_options(request: Request) -> Options:
         calibrator=request.calibrator,
         steps=read_steps(request.correct),
     )
+
+
+def _read_share(given: object) -> float:
+    """Raises InputError: it is no number from 0 to 1."""
+    try:
+        share = float(str(given))
+    except ValueError:
+        share = math.nan
+    if not 0.0 <= share <= 1.0:
+        raise InputError(f"{option('decode')} is {given!r}; give a number from 0 to 1")
+    return share
 
 
 def _line_of(words: Sequence[str]) -> PrecisionLine:

@@ -38,8 +38,8 @@ class PlanningOptions:
     `is_dynamic`: only kernels with dynamic quantization are used; `dynamic`: for a replayed plan,
     the nodes that run so. `weight_bits`: weights are stored as integers of one
     of these widths, in blocks; `in_blocks`: their storage by name, None for the usual one of the
-    target's kernels. `error_prices` (by dtype and node name) and `measured` are costs for the
-    strategy.
+    target's kernels; `decode`: the share of time that matmuls run at one row. `error_prices` (by
+    dtype and node name) and `measured` are costs for the strategy.
     """
 
     line: PrecisionLine
@@ -65,6 +65,7 @@ class PlanningOptions:
     is_dynamic: bool = False
     dynamic: frozenset[str] | None = None
     weight_bits: tuple[int, ...] = ()
+    decode: float = 1.0
     in_blocks: Mapping[str, BlockStorage] | None = None
 
     @property

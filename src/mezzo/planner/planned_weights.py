@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from mezzo.contracts.plans import AddCopy, Edit, PlannedWeight, Retype
+from mezzo.contracts.plans import AddCopy, Edit, PlannedWeight, Quantize, Retype, RunDynamic
 from mezzo.contracts.problem import Problem
 from mezzo.formats.block_storage import BlockStorage
-from mezzo.formats.dtypes import DType, size_bits
+from mezzo.formats.dtypes import FORMATS, STORED_AS, DType, size_bits
 from mezzo.formats.format_words import weight_word
 from mezzo.ir.graph import Graph
 from mezzo.planner.choices.block_weights import BlockWeight, FloatWeight, judge_weights
@@ -14,6 +14,7 @@ from mezzo.planner.planner import nodes_in_floats
 
 _BLOCKS = "blocks"
 _LEFT = "left-in-floats"
+_QUANTIZED = "quantized"
 
 
 def planned_weights(
@@ -27,13 +28,15 @@ def planned_weights(
         count: {w.value: w for w in judge_weights(graph, planning.target, count, excluded)}
         for count in bits
     }
-    dtypes = _float_dtypes(graph, edits)
+    dtypes, quantized = _float_dtypes(graph, edits), _quantized(graph, edits)
     weights = []
     for number in by_bits[bits[0]] if bits else ():
         storage = in_blocks.get(number)
         judged = {count: by_value[number] for count, by_value in by_bits.items()}
         rule, because = (
-            _why_floats(judged, planning)
+            _why_quantized(quantized[number])
+            if number in quantized
+            else _why_floats(judged, planning)
             if storage is None
             else _why_blocks(judged[storage.bits], planning)
         )
@@ -46,7 +49,11 @@ def planned_weights(
                 value=graph.values[number].name,
                 size_bytes=elements * size_bits(before) // 8,
                 stored_bytes=(
-                    sum(elements * size_bits(dtype) // 8 for dtype in dtypes.get(number, {before}))
+                    elements * size_bits(STORED_AS[quantized[number]][0]) // 8
+                    if number in quantized
+                    else sum(
+                        elements * size_bits(dtype) // 8 for dtype in dtypes.get(number, {before})
+                    )
                     if storage is None
                     else _size_in_blocks(graph, number, storage)
                 ),
@@ -54,6 +61,7 @@ def planned_weights(
                 rule=rule,
                 because=because,
                 readers=tuple(dict.fromkeys(node.name for node in graph.readers(number))),
+                quantized=quantized.get(number),
             )
         )
     return tuple(weights)
@@ -80,6 +88,26 @@ def _why_floats(
         return _LEFT, f"{' and '.join(words)} would do, and {chooser} keeps it in floats"
     reason = next(each for each in judged.values() if isinstance(each, FloatWeight))
     return reason.rule, reason.because
+
+
+def _why_quantized(dtype: DType) -> tuple[str, str]:
+    return _QUANTIZED, f"its readers multiply in {FORMATS[dtype].words[0]}"
+
+
+def _quantized(graph: Graph, edits: Sequence[Edit]) -> dict[int, DType]:
+    """Weights whose readers multiply integers, with the quantized format."""
+    stored: dict[int, DType] = {}
+    for edit in edits:
+        if isinstance(edit, Quantize) and edit.value in graph.constants:
+            stored[edit.value] = edit.how.dtype
+        elif isinstance(edit, RunDynamic):
+            node = graph.nodes[edit.node]
+            for weight in edit.product.weights:
+                value = node.inputs[weight.operand]
+                assert value is not None, "a product has its weight"
+                stored[value] = weight.how.dtype
+    formats = {dtype: row for row, dtypes in STORED_AS.items() for dtype in dtypes}
+    return {value: formats[dtype] for value, dtype in stored.items() if dtype in formats}
 
 
 def _float_dtypes(graph: Graph, edits: Sequence[Edit]) -> dict[int, set[DType]]:

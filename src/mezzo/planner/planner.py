@@ -3,7 +3,7 @@ strategy. Pure; knows no IR.
 """
 
 import fnmatch
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,7 +22,12 @@ from mezzo.formats.dtypes import FORMATS, QUANTIZED, DType
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Node, Signature
 from mezzo.ir.selectors import Tier
-from mezzo.planner.choices.block_weights import bound_readers, choose_uniform
+from mezzo.planner.choices.block_weights import (
+    bound_readers,
+    choose_uniform,
+    faster_in_integers,
+    keep_readers,
+)
 from mezzo.planner.choices.choosing import (
     check_interface,
     check_links,
@@ -156,11 +161,17 @@ def judge(graph: Graph, planning: PlanningOptions) -> Judged:
         from mezzo.planner.choices.kernels import split_for, with_units
 
         split = split_for(graph, rows, planning.target, line)
+    in_blocks = _blocks_of(graph, planning, nodes_without_blocks(graph, planning))
     judgements = [
-        _judge_side(graph, rows, planning, dtype, split)
+        _judge_side(graph, rows, planning, dtype, split, in_blocks)
         for dtype in line.dtypes
         if dtype is not line.base_dtype
     ]
+    quantizing = next((side.quantizing for side in judgements if side.quantizing is not None), None)
+    if quantizing is not None:  # what may not run in integers after all
+        taken = frozenset(number for unit in quantizing.units for number in unit.nodes)
+        without = nodes_in_floats(graph, planning) | taken
+        in_blocks = {**in_blocks, **_blocks_of(graph, planning, without)}
     costs: tuple[Cost | None, ...] = tuple(None if row is None else row.cost for row in rows)
     base_outputs = frozenset(
         number
@@ -169,7 +180,6 @@ def judge(graph: Graph, planning: PlanningOptions) -> Judged:
         for number, verdict in enumerate(side.verdicts)
         if verdict.output is line.base_dtype
     )
-    quantizing = next((side.quantizing for side in judgements if side.quantizing is not None), None)
     sides = tuple(side.side for side in judgements)
     problem = Problem(
         graph=graph,
@@ -185,7 +195,7 @@ def judge(graph: Graph, planning: PlanningOptions) -> Judged:
             for pair in side.agreeing
             if line.base in (threshold, threshold + 1)
         ),
-        in_blocks=_blocks_of(graph, planning),
+        in_blocks=in_blocks,
     )
     if problem.in_blocks and planning.weight_bits:  # a replayed plan has levels of its own
         problem = bound_readers(problem, planning.target)
@@ -207,15 +217,17 @@ def judge(graph: Graph, planning: PlanningOptions) -> Judged:
     )
 
 
-def _blocks_of(graph: Graph, planning: PlanningOptions) -> dict[int, BlockStorage]:
-    """Storage of weights in blocks, by value id: the given one, or the usual one of the target."""
+def _blocks_of(
+    graph: Graph, planning: PlanningOptions, without: Set[int]
+) -> dict[int, BlockStorage]:
+    """Storage of weights in blocks, by value id: the given one, or the usual one of the target.
+    `without`: nodes that read none.
+    """
     if planning.in_blocks is not None:
         return weights_in_blocks(graph, planning.in_blocks, planning.line.dtypes)
     if not planning.weight_bits:
         return {}
-    return choose_uniform(
-        graph, planning.target, planning.weight_bits, nodes_in_floats(graph, planning)
-    )
+    return choose_uniform(graph, planning.target, planning.weight_bits, without)
 
 
 def nodes_in_floats(graph: Graph, planning: PlanningOptions) -> frozenset[int]:
@@ -223,6 +235,13 @@ def nodes_in_floats(graph: Graph, planning: PlanningOptions) -> frozenset[int]:
     excluded = [node.id for pattern in planning.exclude for node in matched(graph, pattern)]
     regions = [n for region in planning.keep_regions for n in nodes_in(graph, region)]
     return frozenset((*excluded, *regions))
+
+
+def nodes_without_blocks(graph: Graph, planning: PlanningOptions) -> frozenset[int]:
+    """Nodes that read no weights in blocks: those in floats, and those that are faster in
+    integers.
+    """
+    return nodes_in_floats(graph, planning) | faster_in_integers(graph, planning)
 
 
 class _Side(NamedTuple):
@@ -240,6 +259,7 @@ def _judge_side(
     planning: PlanningOptions,
     low: DType,
     split: "Partition | None",
+    in_blocks: Mapping[int, BlockStorage],
 ) -> _Side:
     """Verdicts, choices, limits and notes for running in `low` instead of the base."""
     view = StructureView(graph=graph, rows=tuple(rows), low=FORMATS[low], assumed=planning.assumed)
@@ -258,6 +278,7 @@ def _judge_side(
     if low in QUANTIZED:
         from mezzo.planner.choices.quantizing import choose_units
 
+        keep_readers(graph, in_blocks, verdicts, choices)
         quantizing = choose_units(view, planning, verdicts, choices)
     if planning.policy.promotes_untroubled and low not in QUANTIZED:
         for number in untroubled(graph, rows, verdicts, choices, low):

@@ -21,6 +21,7 @@ from mezzo.contracts.frontend import Frontend
 from mezzo.contracts.rounding import Rounding
 from mezzo.contracts.strategy import Strategy
 from mezzo.formats.dtypes import DType
+from mezzo.formats.format_words import WEIGHT_BITS
 from mezzo.io.plan_export import PlanExporter
 from mezzo.plugins.built_in import BuiltIn, built_in, import_and_read
 from mezzo.plugins.entries import BUILT_IN, Origin, PluginEntry, entries
@@ -321,10 +322,14 @@ def built_in_targets() -> Mapping[str, Target]:
 
 def default_target(formats: str) -> Target | None:
     """mezzo's own target for a request of formats that names none; None if no target is its
-    default. `formats`: such as "bf16" or "int8,bf16".
+    default. `formats`: such as "bf16" or "int8,bf16". Formats of weights beside others follow
+    these.
     """
+    words = formats.split(",")
+    others = [word for word in words if word not in WEIGHT_BITS]
+    asked = ",".join(others or words)
     return next(
-        (target for target in built_in_targets().values() if formats in target.default_for), None
+        (target for target in built_in_targets().values() if asked in target.default_for), None
     )
 
 

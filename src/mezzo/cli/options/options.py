@@ -185,6 +185,8 @@ def _metavar(option: Field[Any]) -> str | None:
             return "NAME"
         case Form.FLAG:
             return None
+        case Form.SHARE:
+            return "SHARE"
         case Form.CHOICE:
             return "|".join(info.choices)
         case Form.PATTERNS:
@@ -215,7 +217,7 @@ def _completion(option: Field[Any]) -> Callable[..., list[str]] | None:
             return completion.complete_pattern
         case Form.PORT_DTYPES:
             return completion.completing_ports(info.choices)
-        case Form.PATHS | Form.PATH_DTYPES | Form.PORT_ENDS | Form.FLAG:
+        case Form.PATHS | Form.PATH_DTYPES | Form.PORT_ENDS | Form.SHARE | Form.FLAG:
             return None
         case _:
             assert_never(info.form)
@@ -239,6 +241,8 @@ def _parameter(option: Field[Any], defaults: Mapping[str, str]) -> inspect.Param
     match about(option).form:
         case Form.FLAG:
             kind, default = bool, False
+        case Form.SHARE:
+            kind, default = float, option.default
         case Form.FORMATS | Form.CHOICE | Form.WORDS | Form.NAME:
             default = defaults.get(option.name, option.default)
             kind = str | None if default is None else str

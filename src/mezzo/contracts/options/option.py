@@ -28,6 +28,7 @@ class Form(enum.Enum):
     CHOICE = "one of its choices"
     WORDS = "some of its choices, with commas"
     NAME = "the name of a plug-in, or the path of a file that holds one"
+    SHARE = "a number from 0 to 1"
     PATTERNS = "globs on nodes, or op: and one on operators"
     PATHS = "paths of scopes or modules"
     PATH_DTYPES = "such a path, = and a dtype"

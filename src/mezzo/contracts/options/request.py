@@ -212,6 +212,16 @@ class Request:
             also=("mode", "quant-mode"),
         ).as_metadata(),
     )
+    decode: float = field(
+        default=1.0,
+        metadata=OptionInfo(
+            "With int4 or int8w beside int8: the share of the time at one row, as where a language"
+            " model writes; at many rows matmuls take int8.",
+            Form.SHARE,
+            OptionScope.EVERY_NODE,
+            Panel.WHAT,
+        ).as_metadata(),
+    )
     fuse: str = field(
         default="standard",
         metadata=OptionInfo(

@@ -9,11 +9,13 @@ from mezzo.common.message_style import option
 from mezzo.contracts.problem import Choice, Problem
 from mezzo.formats.block_storage import BlockForm, BlockStorage
 from mezzo.formats.dtypes import FLOATING, HIGH, DType
-from mezzo.formats.format_words import weight_word
+from mezzo.formats.format_words import FORMAT_DTYPES, weight_word
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
 from mezzo.ir.weight_reads import WeightRead, weight_reads
+from mezzo.planner.plan_options import PlanningOptions
 from mezzo.tables.block_kernels import BlockKernel
+from mezzo.tables.policy import Category, NodeVerdict
 from mezzo.tables.target import Target
 
 # Of a weight: below it the bytes saved are fewer than those of one cast.
@@ -232,6 +234,35 @@ def choose_uniform(
     return chosen
 
 
+def faster_in_integers(graph: Graph, planning: PlanningOptions) -> frozenset[int]:
+    """Operators that the target multiplies faster on quantized operands than on weights in blocks,
+    at the plan's share of time at one row.
+    """
+    line, target = planning.line, planning.target
+    if line.quantized is None:
+        return frozenset()
+    quantized = line.dtypes[line.quantized]
+    in_blocks = [FORMAT_DTYPES[weight_word(bits)] for bits in planning.weight_bits]
+    times = [_time(target, dtype, planning.decode) for dtype in (quantized, *in_blocks)]
+    if not in_blocks or None in times or times[0] != min(time for time in times if time):
+        return frozenset()
+    return frozenset(
+        node.id
+        for node in graph.nodes
+        if node.kind is Kind.OP
+        and target.quantized_kernels(quantized, *node.signature.operator, node.attributes)
+    )
+
+
+def _time(target: Target, dtype: DType, decode: float) -> float | None:
+    """Time of matmuls in a format, in FP32's; None if not measured."""
+    gain = target.gain(dtype)
+    if gain is None or gain.speeds is None:
+        return None
+    one_row, many = gain.speeds
+    return decode / one_row + (1.0 - decode) / many
+
+
 def may_read_in(
     graph: Graph, target: Target, number: int, storage: BlockStorage, dtype: DType
 ) -> bool:
@@ -268,6 +299,30 @@ def bound_readers(problem: Problem, target: Target) -> Problem:
 
     bound = problem.rechosen(lambda level, side: bar(level, side.choices))
     return replace(bound, links=(*bound.links, *links))
+
+
+def keep_readers(
+    graph: Graph,
+    in_blocks: Mapping[int, BlockStorage],
+    verdicts: list[NodeVerdict],
+    choices: list[Choice],
+) -> None:
+    """Keep the readers of weights in blocks out of quantized units: their kernels multiply
+    floats.
+    """
+    for value, storage in in_blocks.items():
+        for use, through in weight_reads(graph, value):
+            for number in (use.node, *([] if through is None else [through])):
+                if choices[number] in (Choice.FREE, Choice.LOW):
+                    choices[number] = Choice.HIGH
+                    verdicts[number] = NodeVerdict(
+                        category=Category.DENY,
+                        rule="weight-in-blocks",
+                        because=(
+                            f"its weight is stored in {weight_word(storage.bits)}, and such kernels"
+                            " multiply floats"
+                        ),
+                    )
 
 
 def with_scales(problem: Problem, levels: Sequence[int]) -> Problem:

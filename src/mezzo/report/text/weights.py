@@ -8,7 +8,6 @@ from rich.text import Text
 from mezzo.common.sizes import format_size
 from mezzo.contracts.plans import Plan, PlannedWeight
 from mezzo.formats.block_storage import BlockStorage
-from mezzo.formats.format_words import weight_word
 from mezzo.report.layout.layout import Layout
 from mezzo.report.layout.names import clean, join_some
 from mezzo.report.layout.numbers import spell_error
@@ -24,10 +23,8 @@ def report_weights(weights: Sequence[PlannedWeight]) -> list[RenderableType]:
         return []
     lines: list[RenderableType] = []
     for weight in weights:
-        stored = Text(
-            "stays in floats" if weight.storage is None else weight_word(weight.storage.bits),
-            style="bold",
-        )
+        word = weight.stored_as
+        stored = Text("stays in floats" if word == _FLOATS else word, style="bold")
         lines.append(Text.assemble(f"  {clean(weight.name)}: ", stored, f", {_sizes(weight)}"))
         if weight.storage is not None:
             lines.append(indented(spell_storage(weight.storage), depth=5))
@@ -63,7 +60,7 @@ def report_storage(
     """
     groups: dict[tuple[str, str], list[PlannedWeight]] = {}
     for weight in plan.weights:
-        word = _FLOATS if weight.storage is None else weight_word(weight.storage.bits)
+        word = weight.stored_as
         groups.setdefault((word, weight.rule if weight.storage is None else ""), []).append(weight)
     if not groups:
         return []

@@ -80,8 +80,5 @@ TARGET = Target(
         "fp8-e5m2",
         "fp8-e5m2,fp16",
         "fp8-e5m2,bf16",
-        "int4,bf16",
-        "int8w,bf16",
-        "int4,int8w,bf16",
     ),
 )

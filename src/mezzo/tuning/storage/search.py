@@ -24,7 +24,7 @@ from mezzo.numerics.data.splits import cut
 from mezzo.numerics.measures import DataSource
 from mezzo.planner.choices.block_weights import USUAL_ROUNDING, BlockWeight, block_weights
 from mezzo.planner.options import Options
-from mezzo.planner.planner import nodes_in_floats
+from mezzo.planner.planner import nodes_without_blocks
 from mezzo.tuning.goals import ScoreCache
 from mezzo.tuning.storage.knapsack import Option, Selection, least_cost, least_error
 from mezzo.tuning.storage.sensitivity import (
@@ -245,7 +245,7 @@ class BlockSearch:
 def _candidates(graph: "Graph", options: Options) -> list[BlockCandidates]:
     """The weights that may be stored in blocks, with every storage that is tried."""
     planning = options.planning
-    excluded = nodes_in_floats(graph, planning)
+    excluded = nodes_without_blocks(graph, planning)
     storages: dict[int, list[BlockStorage]] = {}
     weights: dict[int, BlockWeight] = {}
     for bits in sorted(planning.weight_bits):
