@@ -48,7 +48,8 @@ SAMPLES, TOKENS = 2, 32
 MAX_ERROR = 5e-4
 BLOCK_ERROR = 0.1
 JOBS = (
-    "plain", "convert", "ranges", "compare", "sensitivity", "tune", "int8", "corrected", "judged", "blocks", "tune_blocks"
+    "plain", "convert", "ranges", "compare", "sensitivity", "tune", "int8", "corrected", "judged", "blocks",
+    "tune_blocks",
 )  # fmt: skip
 POLL_S = 0.02
 

@@ -89,8 +89,7 @@ class BlockPayload:
         count = -(-length // block)
         whole = np.zeros((numbers.size // (length * inner), count * block, inner), np.float32)
         whole[:, :length] = numbers.reshape(-1, length, inner)
-        blocks = whole.reshape(-1, count, block, inner).transpose(0, 1, 3, 2)
-        blocks = blocks.reshape(-1, block)
+        blocks = whole.reshape(-1, count, block, inner).transpose(0, 1, 3, 2).reshape(-1, block)
         match self.part:
             case BlockPart.SCALES:
                 return round_to(_recent.grids(blocks, self.storage)[0], self.storage.scale_dtype)

@@ -36,7 +36,7 @@ class GridRounding(Rounding):
     ) -> "npt.NDArray[np.int32]":
         result, is_apart = np.empty(blocks.shape, np.int32), _need_fp64(blocks)
         for dtype, chosen in ((np.float32, ~is_apart), (np.float64, is_apart)):
-            grids = BlockGrids(scales[chosen].astype(np.float64), zero_points[chosen])
+            grids = BlockGrids(*(each[chosen].astype(np.float64) for each in (scales, zero_points)))
             levels = levels_on(blocks[chosen].T.astype(dtype), grids, storage)
             result[chosen] = levels.T + zero_points[chosen, None]
         return result

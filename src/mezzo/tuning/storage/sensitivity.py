@@ -213,9 +213,10 @@ class BlockProber:
         turned = numbers.T if storage.axis == 1 else numbers
         rounded = round_blocks(turned, feedback, storage, rounding(USUAL_ROUNDING))
         stored = np.empty(turned.shape, np.float32)
-        for number, (step, zero) in enumerate(zip(rounded.scales, rounded.zero_points, strict=True)):
+        for number, zero in enumerate(rounded.zero_points):
             rows = slice(number * storage.block, (number + 1) * storage.block)
-            stored[rows] = (rounded.integers[rows] - zero).astype(np.float32) * step
+            steps = (rounded.integers[rows] - zero).astype(np.float32)
+            stored[rows] = steps * rounded.scales[number]
         return np.ascontiguousarray(stored.T if storage.axis == 1 else stored)
 
     def count_outputs(self, batch: "Batch") -> int:
