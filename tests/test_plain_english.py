@@ -59,7 +59,7 @@ _TERMS = {**PRIVATE_WORDS, "crew": "executor", "wishes": "options", "rig": "eval
 _LEFT = {
     "beside": 24,
     "told": 8,
-    "stands": 8,
+    "stands": 7,
     "nobody": 0,
     "whoever": 0,
     "somebody": 0,

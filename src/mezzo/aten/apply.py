@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from mezzo.aten import blocks
 from mezzo.aten.journal import EditJournal
 from mezzo.aten.program import FROM_DTYPE, TORCH_DTYPES, Program
 from mezzo.aten.read.origins import inherited
@@ -17,6 +18,7 @@ from mezzo.aten.refreshing import Refresher
 from mezzo.common.errors import ContractError
 from mezzo.contracts.frontend import Fault
 from mezzo.contracts.plans import AddCast, AddCopy, Edit, Retype, Rewire, StoreInBlocks
+from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import HIGH, DType
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Role, Use
@@ -38,6 +40,7 @@ class Rewritten:
 def apply_edits(reading: TorchReading, edits: Sequence[Edit]) -> Rewritten:
     """Apply edits to a copy; the program that was read is not modified."""
     graph = reading.program.copied()
+    refuse_blocks(reading.graph, [edit.value for edit in edits if isinstance(edit, StoreInBlocks)])
     return _Applier(reading, edits, graph, EditJournal(graph)).apply()
 
 
@@ -50,8 +53,9 @@ def refuse_blocks(graph: Graph, values: Collection[int]) -> None:
     """Raises ContractError: a weight, by value id, is to be stored in blocks."""
     for value in values:
         raise ContractError(
-            f"weight {graph.values[value].name!r} cannot be stored in blocks: PyTorch programs have"
-            " no such storage here; take it out of the plan"
+            f"weight {graph.values[value].name!r} cannot be stored in blocks: exported programs"
+            " have no such storage here, and mezzo.torch.compile alone does so; take it out of the"
+            " plan"
         )
 
 
@@ -67,11 +71,14 @@ class _Applier:
         self.mode = fake_mode_of(program.graph)
         self.last_input = next(reversed(graph.find_nodes(op="placeholder")), None)
         self.native = {edit.value: edit.dtype for edit in edits if isinstance(edit, Retype)}
+        self.stored = {
+            edit.value: edit.storage for edit in edits if isinstance(edit, StoreInBlocks)
+        }
         self.forms: dict[tuple[int, DType], fx.Node] = {}
         self.wired: dict[Use, tuple[fx.Node, DType]] = {}
         self.widened: dict[fx.Node, fx.Node] = {}  # FP32 conversions of low values, for composites
         self.casts: set[fx.Node] = set()
-        self.retyped: set[fx.Node] = set()  # inputs whose type changed
+        self.retyped: set[fx.Node] = set()  # of another type, and no conversions
 
     def apply(self) -> Rewritten:
         for edit in self.edits:
@@ -91,6 +98,10 @@ class _Applier:
                 self.forms[value, dtype] = self._cast(
                     self._within(self._native(value), limit), dtype
                 )
+            case AddCast(value, dtype) if value in self.stored and dtype is HIGH:
+                holder = self._holder(value)  # the weight's own floats, which are kept
+                assert holder is not None, "a weight is a node"
+                self.forms[value, dtype] = holder
             case AddCast(value, dtype, reads):
                 source = self._native(value) if reads is None else self._form(value, reads)
                 self.forms[value, dtype] = self._cast(source, dtype)
@@ -98,8 +109,8 @@ class _Applier:
                 self.wired[Use(node, operand)] = self._form(value, dtype), dtype
             case Retype() | AddCopy() | Rewire():
                 pass  # a Python scalar has no fixed type
-            case StoreInBlocks(value):
-                refuse_blocks(self.reading.graph, [value])
+            case StoreInBlocks():
+                pass  # its native form is rounded
             case _:
                 raise AssertionError(f"nothing is quantized here: {edit}")
 
@@ -109,7 +120,9 @@ class _Applier:
         """
         graph, holder = self.reading.graph, self._native(value)
         producer = graph.nodes[graph.values[value].producer]
-        if producer.kind is Kind.INPUT:
+        if value in self.stored:
+            self.forms[value, dtype] = self._rounded(holder, self.stored[value])
+        elif producer.kind is Kind.INPUT:
             self.journal.retype(holder, as_dtype(self.mode, holder.meta["val"], FROM_DTYPE[dtype]))
             self.retyped.add(holder)
         elif producer.kind is Kind.SOURCE or self.reading.is_composite(producer.id):
@@ -190,6 +203,21 @@ class _Applier:
         cast = self._put_behind(source, CAST, (source, FROM_DTYPE[dtype]), value)
         self.casts.add(cast)
         return cast
+
+    def _rounded(self, weight: fx.Node, storage: BlockStorage) -> fx.Node:
+        """Insert the rounding of a weight to blocks, and its dequantization."""
+        value = weight.meta["val"]
+        target, arguments = blocks.rounding_call(weight, storage)
+        with self.mode:
+            integers = value.new_empty(
+                blocks.size_of(value.shape, storage.block), dtype=torch.uint8
+            )
+        rounded = self._put_behind(weight, target, arguments, integers)
+        target, arguments = blocks.dequantizing_call(rounded, value, storage)
+        dequantized = as_dtype(self.mode, value, FROM_DTYPE[storage.scale_dtype])
+        low = self._put_behind(rounded, target, arguments, dequantized)
+        self.retyped.add(low)
+        return low
 
     def _within(self, source: fx.Node, limit: float | None) -> fx.Node:
         """A constant with its finite elements clamped to a limit; infinities stay."""

@@ -8,6 +8,8 @@ from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Use
 
 _SWAPPED = (None, [1, 0], (1, 0))
+# Of ONNX, and of ATen.
+_TRANSPOSES = frozenset({"Transpose", "permute"})
 
 
 class WeightRead(NamedTuple):
@@ -36,7 +38,7 @@ def weight_reads(graph: Graph, value: int) -> list[WeightRead]:
 def _transposed(graph: Graph, use: Use) -> int | None:
     """The transposed matrix, if operators alone read it."""
     node = graph.nodes[use.node]
-    if node.kind is not Kind.OP or node.op != "Transpose" or node.signature.is_custom:
+    if node.kind is not Kind.OP or node.op not in _TRANSPOSES or node.signature.is_custom:
         return None
     (result,) = node.outputs
     is_swapped = node.attributes.get("perm") in _SWAPPED

@@ -276,6 +276,8 @@ def check_quantizes(words: Sequence[str], target: Target) -> None:
                 f" names no kernel that reads weights in {word}; choose one of"
                 f" {', '.join(capable)} with {option('target')}"
             )
+        if word in WEIGHT_BITS:
+            _check_floats_beside(words, word, target)
     unsupported = [
         word
         for word in words
@@ -293,6 +295,23 @@ def check_quantizes(words: Sequence[str], target: Target) -> None:
             f"{option('to')} is {','.join(words)!r}, and the table of target {target.name!r} names"
             f" no kernel in {unsupported[0]}{why}; choose one of {', '.join(capable)} with"
             f" {option('target')}"
+        )
+
+
+def _check_floats_beside(words: Sequence[str], word: str, target: Target) -> None:
+    """Raises InputError: the target reads weights in a format only with floats that are not
+    requested.
+    """
+    rows = [
+        row for row in target.in_blocks if row.bits == WEIGHT_BITS[word] and not row.reads_floats
+    ]
+    floats = {dtype for row in rows for dtype in row.floats}
+    if floats.isdisjoint({HIGH, *(LOW_DTYPES[name] for name in words if name in LOW_DTYPES)}):
+        pairs = [f"{word},{name}" for name, dtype in LOW_DTYPES.items() if dtype in floats]
+        raise InputError(
+            f"{option('to')} is {','.join(words)!r}, and target {target.name!r} reads weights in"
+            f" {word} with operands in {join_with_or(map(str, floats))} alone; write"
+            f" {join_with_or(setting('to', pair) for pair in pairs)}"
         )
 
 

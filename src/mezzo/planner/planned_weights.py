@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from mezzo.common.name_matching import join_with_or
 from mezzo.contracts.plans import AddCopy, Edit, PlannedWeight, Quantize, Retype, RunDynamic
 from mezzo.contracts.problem import Problem
 from mezzo.formats.block_storage import BlockStorage
@@ -83,6 +84,20 @@ def _why_floats(
 ) -> tuple[str, str]:
     """Why a weight stays in floats: no kernel reads it in blocks, or the plan does not say so."""
     words = [weight_word(bits) for bits, each in judged.items() if isinstance(each, BlockWeight)]
+    kernels = [
+        row
+        for each in judged.values()
+        if isinstance(each, BlockWeight)
+        for row in each.rows
+        if not row.reads_floats
+    ]
+    base = planning.line.base_dtype
+    if words and not any(base in row.floats for row in kernels):
+        floats = sorted({str(dtype) for row in kernels for dtype in row.floats})
+        because = (
+            f"{planning.target.name} reads it so with operands in {join_with_or(floats)} alone"
+        )
+        return _LEFT, f"{because}, and its readers run in {base}"
     if words:
         chooser = "the search" if planning.weight_bits else "the plan"
         return _LEFT, f"{' and '.join(words)} would do, and {chooser} keeps it in floats"

@@ -30,8 +30,10 @@ class BlockKernel:
     symmetric integers only; False where zero points are as fast. `floats`: types of the other
     operands, which are those of the scales. `form`: as of `BlockStorage`; `accuracy_levels`: those
     at which it is faster than floats, the fastest first. `activation_block`: as of `BlockStorage`.
-    `least_elements`: weights of fewer are faster in floats. `attributes` must all match. `source`,
-    `since`: the evidence, and the version it is of.
+    `least_elements`: weights of fewer are faster in floats. `reads_floats`: the operator reads the
+    weight's own floats, in types of `floats`, which are kept in addition to the integers; such rows
+    let other readers of the weight have blocks. `attributes` must all match. `source`, `since`: the
+    evidence, and the version it is of.
     """
 
     dialect: str = "onnx"
@@ -48,6 +50,7 @@ class BlockKernel:
     accuracy_levels: tuple[int, ...] = (0,)
     activation_block: int = 0
     least_elements: int = 0
+    reads_floats: bool = False
     versions: tuple[int, int] = EVERY_VERSION
     attributes: Mapping[str, object] = field(default_factory=dict)
     source: str

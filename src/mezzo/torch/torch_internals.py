@@ -81,6 +81,7 @@ try:
     # Layouts and buffers in the lowerings of packed weights.
     from torch._inductor.ir import BaseView as BaseView
     from torch._inductor.ir import ExternKernel as ExternKernel
+    from torch._inductor.ir import ExternKernelAlloc as ExternKernelAlloc
     from torch._inductor.ir import FixedLayout as FixedLayout
     from torch._inductor.ir import FlexibleLayout as FlexibleLayout
     from torch._inductor.ir import NoneLayout as NoneLayout

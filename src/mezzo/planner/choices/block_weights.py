@@ -8,7 +8,7 @@ from typing import NamedTuple
 from mezzo.common.message_style import option
 from mezzo.contracts.problem import Choice, Problem
 from mezzo.formats.block_storage import BlockForm, BlockStorage
-from mezzo.formats.dtypes import FLOATING, HIGH, DType
+from mezzo.formats.dtypes import FLOATING, HIGH, DType, size_bits
 from mezzo.formats.format_words import FORMAT_DTYPES, weight_word
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
@@ -151,6 +151,9 @@ def _judge_readers(
             " several read anew at each run"
         )
         return FloatWeight(number, "several-readers", because)
+    if all(row.reads_floats for row in chosen):
+        because = f"{target.name} keeps its floats, which {graph.nodes[reads[0].use.node].op} reads"
+        return FloatWeight(number, "no-block-kernel", because)
     sizes = tuple(size for size in shape if size is not None)  # those of a constant are known
     least = max(row.least_elements for row in chosen)
     if graph.constants[number].elements < least:
@@ -268,23 +271,44 @@ def may_read_in(
 ) -> bool:
     """Whether the kernels that read a weight in blocks compute in a type; true without kernels."""
     rows = _rows_for(graph, target, number, storage.bits)
-    return rows is None or all(dtype in row.floats for row in rows)
+    return rows is None or all(dtype in row.floats for row in rows if not row.reads_floats)
+
+
+def _readers(
+    graph: Graph, target: Target, number: int, storage: BlockStorage, *, reads_floats: bool
+) -> list[int]:
+    """Operators that read a weight in blocks, or its own floats, and Transposes between."""
+    reads, rows = weight_reads(graph, number), _rows_for(graph, target, number, storage.bits)
+    chosen = [
+        read
+        for at, read in enumerate(reads)
+        if (rows is not None and rows[at].reads_floats) is reads_floats
+    ]
+    nodes = [node for read in chosen for node in (read.use.node, read.through)]
+    return [node for node in nodes if node is not None]
 
 
 def bound_readers(problem: Problem, target: Target) -> Problem:
     """The problem with the readers of weights in blocks at levels that their kernels compute in,
     and all operators that read one weight's integers at one level, as its scales have one type.
+    Where kernels compute in a low float alone, readers that may run in it do; without such a float
+    the weight stays in floats. Readers of its own floats run at the base.
     """
     graph, line = problem.graph, problem.line
     barred: dict[DType, set[int]] = {dtype: set() for dtype in line.other_dtypes}
+    lowered: dict[DType, set[int]] = {dtype: set() for dtype in line.other_dtypes}
     links: list[tuple[int, int, int]] = []
+    in_blocks: dict[int, BlockStorage] = {}
     for number, storage in problem.in_blocks.items():
-        readers = [
-            node
-            for read in weight_reads(graph, number)
-            for node in (read.use.node, read.through)
-            if node is not None
-        ]
+        readers = _readers(graph, target, number, storage, reads_floats=False)
+        if not may_read_in(graph, target, number, storage, line.base_dtype):
+            low = _common_low(problem, target, number, storage, readers)
+            if low is None:
+                continue
+            lowered[low].update(readers)
+        in_blocks[number] = storage
+        for dtypes in barred.values():
+            dtypes.update(_readers(graph, target, number, storage, reads_floats=True))
         for dtype in line.other_dtypes:
             if not may_read_in(graph, target, number, storage, dtype):
                 barred[dtype].update(readers)
@@ -292,13 +316,33 @@ def bound_readers(problem: Problem, target: Target) -> Problem:
             first, *others = dict.fromkeys(readers)
             links += [(at, first, other) for at in line.thresholds for other in others]
 
-    def bar(level: int, choices: Iterable[Choice]) -> Iterator[Choice]:
+    def bind(level: int, choices: Iterable[Choice]) -> Iterator[Choice]:
+        dtype = line.dtypes[level]
         for node, choice in enumerate(choices):
-            is_barred = choice is Choice.FREE and node in barred[line.dtypes[level]]
-            yield Choice.HIGH if is_barred else choice
+            if choice is Choice.FREE and node in barred[dtype]:
+                yield Choice.HIGH
+            else:
+                is_lowered = choice is Choice.FREE and node in lowered[dtype]
+                yield Choice.LOW if is_lowered else choice
 
-    bound = problem.rechosen(lambda level, side: bar(level, side.choices))
-    return replace(bound, links=(*bound.links, *links))
+    bound = problem.rechosen(lambda level, side: bind(level, side.choices))
+    return replace(bound, links=(*bound.links, *links), in_blocks=in_blocks)
+
+
+def _common_low(
+    problem: Problem,
+    target: Target,
+    number: int,
+    storage: BlockStorage,
+    readers: Collection[int],
+) -> DType | None:
+    """A low float that a weight's kernels compute in, and all its readers may; None without one."""
+    for level, side in zip(sorted(problem.line.others), problem.sides, strict=True):
+        dtype = problem.line.dtypes[level]
+        may_all = all(side.choices[node] in (Choice.FREE, Choice.LOW) for node in readers)
+        if may_all and may_read_in(problem.graph, target, number, storage, dtype):
+            return dtype
+    return None
 
 
 def keep_readers(
@@ -337,8 +381,9 @@ def with_scales(problem: Problem, levels: Sequence[int]) -> Problem:
 
 
 def _reader_dtype(problem: Problem, levels: Sequence[int], number: int) -> DType:
-    use, _ = weight_reads(problem.graph, number)[0]
-    return problem.line.dtypes[problem.capped(use, levels[use.node])]
+    uses = [read.use for read in weight_reads(problem.graph, number)]
+    dtypes = [problem.line.dtypes[problem.capped(use, levels[use.node])] for use in uses]
+    return min(dtypes, key=size_bits)
 
 
 def names_of(graph: Graph, in_blocks: Mapping[int, BlockStorage]) -> dict[str, BlockStorage]:

@@ -201,6 +201,7 @@ def block_rows(target: Target) -> list[tuple[str, str, str, str, str]]:
     for row in target.in_blocks:
         zeros = "around zero" if row.is_symmetric else "with zero points"
         form = "DequantizeLinear" if row.form is BlockForm.DEQUANTIZE else "integers"
+        form = "its own floats" if row.reads_floats else form
         floats = " or ".join(sorted(map(str, row.floats)))
         cells = (
             f"{weight_word(row.bits)} {zeros}",

@@ -10,6 +10,7 @@ from typing import Any, cast
 import torch
 from torch import fx
 
+from mezzo.aten.blocks import size_of
 from mezzo.aten.marks import mark_disabled_autocast
 from mezzo.aten.program import FROM_DTYPE
 from mezzo.common.errors import InputError
@@ -34,6 +35,7 @@ from mezzo.torch.train.gradient_reduction import check_wrapper, hold_format
 from mezzo.torch.train.hidden_gradients import HidingGradients
 from mezzo.torch.train.optimizer.updates import check_masters
 from mezzo.torch.weights.weight_inputs import Edited, device_of, with_candidates, without_candidates
+from mezzo.torch.weights.weight_layouts import Int4Grids, Int4Matrix
 from mezzo.torch.weights.weights import Feed
 
 Compiled = Callable[..., Any]
@@ -95,7 +97,10 @@ class Backend:
     ) -> Compiled:
         mark_disabled_autocast(module)
         inductor = dict(self.settings.inductor)
-        options = self.settings.planning(device_of(inputs))
+        try:
+            options = self.settings.planning(device_of(inputs))
+        except InputError as error:  # the usual target of another device than the CPU
+            return refusing(error)
         low = FROM_DTYPE[options.planning.low]
         is_trained = torch.is_grad_enabled() and any(
             isinstance(input_tensor, torch.Tensor) and input_tensor.requires_grad
@@ -104,7 +109,13 @@ class Backend:
         if is_trained and self.settings.controls.weight_update is None:
             edited = without_candidates(module, inputs)
         else:
-            edited = with_candidates(module, inputs, low, packs=not is_trained and self._packs(low))
+            edited = with_candidates(
+                module,
+                inputs,
+                low,
+                packs=not is_trained and self._packs(low),
+                has_blocks=bool(options.planning.weight_bits),
+            )
         if is_trained and self.settings.controls.weight_update is not None:
             try:
                 check_masters(inputs, edited.names)
@@ -128,11 +139,14 @@ class Backend:
             GraphAccount(
                 plan=planning.plan,
                 casts=planning.casts,
-                shadows=tuple(copy.of.name for copy in planning.copies),
-                shadow_bytes=sum(_size(edited.inputs[copy.of.low]) for copy in planning.copies),
+                shadows=tuple(dict.fromkeys(copy.of.name for copy in planning.copies)),
+                shadow_bytes=sum(
+                    _size(copy, edited.inputs[copy.of.low]) for copy in planning.copies
+                ),
                 packed=tuple(
                     copy.of.name for copy in planning.copies if copy.place == copy.of.slot
                 ),
+                int4_products=planning.int4_products,
                 note=planning.note,
                 no_conversion_reason=None if reason is None else reason.because,
                 unmatched=planning.unmatched,
@@ -194,9 +208,15 @@ def _as_passes(option: Any) -> Before:
     )
 
 
-def _size(copy: object) -> int:
-    assert isinstance(copy, torch.Tensor), "a candidate is a tensor"
-    return copy.numel() * copy.element_size()
+def _size(copy: Copy, low: object) -> int:
+    """Bytes of a copy. `low`: an example of the low-precision copy."""
+    assert isinstance(low, torch.Tensor), "a candidate is a tensor"
+    match copy.layout:
+        case Int4Matrix(storage=storage):
+            return size_of(low.shape, storage.block)
+        case Int4Grids():
+            return 0  # counted with the matrix
+    return low.numel() * low.element_size()
 
 
 def _feeding(run: Compiled, copies: Sequence[Copy], added: int, dtype: torch.dtype) -> Compiled:

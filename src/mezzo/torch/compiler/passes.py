@@ -1,6 +1,7 @@
 """The Inductor pass that plans a functional graph and makes it use cached low-precision weights."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -10,6 +11,7 @@ from mezzo.aten.program import FROM_DTYPE, Program, ProgramTensor
 from mezzo.aten.read.retype import COPY, is_cast
 from mezzo.common.errors import InputError, MezzoError, ModelError
 from mezzo.contracts.plans import Plan
+from mezzo.formats.block_storage import BlockStorage
 from mezzo.planner.options import Options
 from mezzo.torch.compiler.as_written import write_as_kept
 from mezzo.torch.compiler.no_conversion_reason import NoConversionReason, find_no_conversion_reason
@@ -18,7 +20,7 @@ from mezzo.torch.compiler.subgraphs import BodyPlan, casts_in, plan_bodies
 from mezzo.torch.inspect.graph_snapshots import GraphSnapshot, take_snapshot
 from mezzo.torch.onednn import lowerings  # noqa: F401  registers the lowerings
 from mezzo.torch.onednn.epilogues import fuse
-from mezzo.torch.onednn.kernels import is_laid_out_last
+from mezzo.torch.onednn.kernels import INT4_LINEAR, is_laid_out_last
 from mezzo.torch.onednn.residuals import add_sums
 from mezzo.torch.torch_internals import (
     BufferAOTInput,
@@ -37,6 +39,12 @@ from mezzo.torch.train.joint import advise_partitioner, as_joint, give_gradients
 from mezzo.torch.train.rematerialization import Kept
 from mezzo.torch.train.sums.accumulating import sum_in_tiles, tile_for
 from mezzo.torch.train.sums.fp32_accumulator_outputs import Fp32Output, way_for, write_fp32_outputs
+from mezzo.torch.weights.block_products import (
+    BlockSlots,
+    floats_of,
+    pack_blocks,
+    rounded_weights,
+)
 from mezzo.torch.weights.frozen import casts_of_constants, pack_constants
 from mezzo.torch.weights.packing import pack
 from mezzo.torch.weights.weight_inputs import CastableWeight, Edited, device_of
@@ -78,6 +86,7 @@ class PlanningPass(CustomGraphPass):
         self.unmatched: Mapping[tuple[str, str], str] = {}
         self.bodies: Sequence[BodyPlan] = ()
         self.casts = 0
+        self.int4_products = 0
         self.native_sums: tuple[str, ...] = ()
         self.fp32_outputs: tuple[Fp32Output, ...] = ()
         self.as_products: tuple[AsProducts, ...] = ()
@@ -126,6 +135,7 @@ class PlanningPass(CustomGraphPass):
             copies = {node.name for node, about in descriptors.items() if self._is_copy(about)}
             kept = {*weights, *copies}
             self.kept = advise_partitioner(graph, kept, self.low, self.controls.memory)
+        self.int4_products = len(graph.find_nodes(op="call_function", target=INT4_LINEAR))
         folded = casts_of_constants(graph) if inductor_config.freezing else 0
         self.casts = apart + casts_in(graph) - folded
 
@@ -152,7 +162,8 @@ class PlanningPass(CustomGraphPass):
                 self.no_conversion_reason = find_no_conversion_reason(
                     planned, self.options.planning.policy.name
                 )
-                self.bodies = plan_bodies(program, self.options)
+                planning = replace(self.options.planning, weight_bits=())
+                self.bodies = plan_bodies(program, replace(self.options, planning=planning))
                 bodies = [body.planned for body in self.bodies if body.planned is not None]
                 graphs = [planned, *bodies]
                 self.unmatched = {
@@ -205,12 +216,21 @@ class PlanningPass(CustomGraphPass):
                 tensor = tensor if isinstance(tensor, torch.nn.Parameter) else None
             elif isinstance(descriptor, ParamAOTInput | BufferAOTInput):
                 names[node.name] = descriptor.target
-            if isinstance(tensor, torch.Tensor) and node not in written:
+            if isinstance(tensor, torch.Tensor) and node not in written and self._is_cached(tensor):
                 weights[node.name] = ProgramTensor(
                     names[node.name],
                     lambda tensor=tensor: tensor.detach(),  # type: ignore[misc]  # bound now
                 )
         return weights, names
+
+    def _is_cached(self, tensor: torch.Tensor) -> bool:
+        """Whether a weight is rounded once, if weights are to be rounded to blocks: frozen, or
+        cached by its changes.
+        """
+        if not self.options.planning.weight_bits or inductor_config.freezing:
+            return True
+        candidates = [self.edited.inputs[candidate.weight] for candidate in self.edited.candidates]
+        return not tensor.is_inference() and any(tensor is weight for weight in candidates)
 
     def _is_copy(self, desc: object) -> bool:
         """Whether an input is the low-precision copy of a weight."""
@@ -227,37 +247,60 @@ class PlanningPass(CustomGraphPass):
         }
         wide: dict[fx.Node, fx.Node] = {}
         slots: dict[fx.Node, fx.Node] = {}
+        blocks: dict[fx.Node, BlockSlots] = {}
+        storages: dict[fx.Node, BlockStorage] = {}
         for candidate in self.edited.candidates:
             weight, low = by_place.get(candidate.weight), by_place.get(candidate.low)
             if weight is None or low is None:
                 continue
             wide[low] = weight
+            for rounded in rounded_weights(weight):
+                storages[low] = rounded.storage
+                rounded.floats.replace_all_uses_with(low)
+                graph.erase_node(rounded.floats)
+                graph.erase_node(rounded.rounded)
+            if low in storages:
+                if candidate.slot in by_place and candidate.grids in by_place:
+                    slot, grids = by_place[candidate.slot], by_place[candidate.grids]
+                    blocks[low] = BlockSlots(storages[low], slot, grids)
+                continue
             if candidate.slot in by_place:
                 slots[low] = by_place[candidate.slot]
             for cast in [user for user in weight.users if is_cast(user, low.meta["val"].dtype)]:
                 cast.replace_all_uses_with(low)
                 graph.erase_node(cast)
-        packed = {} if self.is_joint else self._pack(graph, slots, wide)
+        layouts = {} if self.is_joint else self._pack(graph, slots, wide, blocks)
         copies = []
         for candidate in self.edited.candidates:
+            for place in (candidate.slot, candidate.grids):
+                layout = None if place not in by_place else layouts.get(by_place[place])
+                if place is not None and layout is not None:
+                    copies.append(Copy(candidate, place, layout))
             low = by_place.get(candidate.low)
-            if low in slots and slots[low] in packed:
-                assert candidate.slot is not None, "it stands there"
-                copies.append(Copy(candidate, candidate.slot, packed[slots[low]]))
-            elif low is not None and low.users:
-                copy = low.meta["val"]
-                copies.append(
-                    Copy(candidate, candidate.low, LowCopy(copy.dtype, last=is_laid_out_last(copy)))
-                )
+            if low is not None and low.users:
+                copies.append(Copy(candidate, candidate.low, _low_layout(low, storages.get(low))))
         return tuple(copies)
 
     def _pack(
-        self, graph: fx.Graph, slots: Mapping[fx.Node, fx.Node], wide: Mapping[fx.Node, fx.Node]
+        self,
+        graph: fx.Graph,
+        slots: Mapping[fx.Node, fx.Node],
+        wide: Mapping[fx.Node, fx.Node],
+        blocks: Mapping[fx.Node, BlockSlots],
     ) -> Mapping[fx.Node, WeightLayout]:
         """Make matmuls read packed weights, and fuse the epilogues that oneDNN supports."""
-        packed = pack(graph, {low: slot for low, slot in slots.items() if low.users}, wide)
+        used = {low: slot for low, slot in slots.items() if low.users}
+        layouts = {**pack(graph, used, wide), **pack_blocks(graph, blocks, wide)}
         if self.edited.packs and inductor_config.freezing:
             pack_constants(graph, self.low)
         add_sums(graph)
         fuse(graph)
-        return packed
+        return layouts
+
+
+def _low_layout(low: fx.Node, storage: BlockStorage | None) -> WeightLayout:
+    """The layout of a low-precision copy that is read as it is."""
+    if storage is not None:
+        return floats_of(low, storage)
+    copy = low.meta["val"]
+    return LowCopy(copy.dtype, last=is_laid_out_last(copy))

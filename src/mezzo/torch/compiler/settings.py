@@ -13,7 +13,7 @@ from mezzo.common.packages import VERSION
 from mezzo.contracts.options.request import Request
 from mezzo.conversion.results import check_formats
 from mezzo.formats.dtypes import FORMATS
-from mezzo.formats.format_words import spell_formats
+from mezzo.formats.format_words import WEIGHT_BITS, read_formats, spell_formats
 from mezzo.planner.options import Options, check_parameters, read_options
 from mezzo.plugins.discovery import target_for_device
 from mezzo.torch.torch_internals import inductor_config, list_mode_options
@@ -103,7 +103,9 @@ def read_settings(
     specified = {name: value for name, value in planning_options.items() if value is not None}
     request = Request(**{"to": "bf16", **specified})  # type: ignore[arg-type]  # checked when it is read
     assert request.to is not None, "there is a usual one"
-    check_formats(FRONTEND, spell_formats(request.to))
+    levels = [word for word in read_formats(request.to) if word not in WEIGHT_BITS]
+    if levels:
+        check_formats(FRONTEND, spell_formats(levels))
     settings = CompilerSettings(
         request=request,
         inductor=inductor,

@@ -32,14 +32,14 @@ class GraphAccount:
     """One graph from Dynamo. `plan` is None if the graph was not planned, and `note` says why.
 
     `no_conversion_reason` is set if no matmul or convolution runs low. `casts` counts conversions
-    at every call; `shadows` names the weights cast once, `packed` those of them in oneDNN's packed
-    layout. `unmatched` has messages for patterns that match nothing in this graph, by option and
-    pattern. `bodies` are the plans of subgraphs by path; `notes` explains why other subgraphs are
-    unchanged. `has_backward` means that forward and backward are planned together; `kept_bytes` is
-    the size of activations saved for the backward, if option `memory` decided it. `native_sums`
-    lists operators that ignore option `accumulate`; `fp32_outputs` lists operators with planned
-    FP32 outputs and how they produce them; `as_products` lists attention backwards replaced by
-    matmuls. Reports draw `snapshot`.
+    at every call; `shadows` names the weights cast once, `packed` those of them in a packed layout.
+    `int4_products` counts matmuls that read a weight as INT4 in blocks. `unmatched` has messages
+    for patterns that match nothing in this graph, by option and pattern. `bodies` are the plans of
+    subgraphs by path; `notes` explains why other subgraphs are unchanged. `has_backward` means that
+    forward and backward are planned together; `kept_bytes` is the size of activations saved for the
+    backward, if option `memory` decided it. `native_sums` lists operators that ignore option
+    `accumulate`; `fp32_outputs` lists operators with planned FP32 outputs and how they produce
+    them; `as_products` lists attention backwards replaced by matmuls. Reports draw `snapshot`.
     """
 
     plan: Plan | None = None
@@ -47,6 +47,7 @@ class GraphAccount:
     shadows: tuple[str, ...] = ()
     shadow_bytes: int = 0
     packed: tuple[str, ...] = ()
+    int4_products: int = 0
     note: str | None = None
     no_conversion_reason: str | None = None
     unmatched: Mapping[tuple[str, str], str] = field(default_factory=dict)
@@ -121,7 +122,9 @@ def _cells(graph: GraphAccount) -> tuple[str, ...]:
 
 
 def _aside(graph: GraphAccount) -> str:
-    """Remarks on a graph: training, accumulation, rounding, and why nothing runs low."""
+    """Remarks on a graph: training, accumulation, rounding, weights in blocks that are read in
+    floats as rows are many, and why nothing runs low.
+    """
     saved = (
         "" if graph.kept_bytes is None else f", {format_size(graph.kept_bytes)} kept between them"
     )
@@ -129,11 +132,17 @@ def _aside(graph: GraphAccount) -> str:
     rounded = sum(output.way in (Way.ROUNDED, Way.LEFT) for output in graph.fp32_outputs)
     lost = f"; {spell_count(rounded, 'product')} rounded before FP32" if rounded else ""
     written = "; backward of attention as products" if graph.as_products else ""
+    count = 0 if graph.plan is None else len(graph.plan.in_blocks)
+    in_int4 = f"{spell_count(count, 'weight')} in int4"
+    blocks = f"; {in_int4}, for {spell_count(graph.int4_products, 'matmul')}" if count else ""
+    is_left = count and not graph.int4_products
+    blocks = f"; {in_int4}, read in bf16 as rows are many" if is_left else blocks
     reason = "" if graph.no_conversion_reason is None else f"; {graph.no_conversion_reason}"
     return (
         (f"; forward and backward{saved}" if graph.has_backward else "")
         + sums
         + lost
         + written
+        + blocks
         + reason
     )

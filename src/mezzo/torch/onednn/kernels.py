@@ -12,11 +12,16 @@ from typing import Any, NamedTuple
 
 import torch
 
+from mezzo.aten.blocks import DEQUANTIZE, MIDDLE, ROUND, grids_of, integers_of
 from mezzo.torch.operators import define
+from mezzo.torch.torch_internals import without_modes
 
 _ONEDNN: Any = torch.ops.mkldnn
 # The output, the addend and the bias each have a rounding error of eps / 2; 2 eps bounds their sum.
 _ROUNDINGS = 2
+_INT4_ROWS = 16
+# Rows of operands that ATen's INT4 kernel computes together: with more it is slower than BF16.
+FEW_ROWS = 4
 
 
 class After(NamedTuple):
@@ -53,6 +58,10 @@ def _fake_linear(x: Any, packed: Any, bias: Any, features: int, *after: str) -> 
     return x.new_empty((*x.shape[:-1], features))
 
 
+def _fake_linear_of_rows(x: Any, packed: Any, grids: Any, features: int, block: int) -> Any:
+    return x.new_empty((x.shape[0], features))
+
+
 def _convolution(x: Any, packed: Any, bias: Any, weight: Any, *about: Any) -> Any:
     stride, padding, dilation, groups, last, after, how = about
     x = laid_out(x, last=True)
@@ -85,6 +94,37 @@ def _fake_convolution_add(
     return _fake_convolution(x, packed, bias, weight, *about)
 
 
+def _pack_int4(rounded: Any, rows: int, length: int) -> Any:
+    integers = integers_of(rounded, rows, length).to(torch.int32)
+    filled = torch.nn.functional.pad(integers, (0, 0, 0, whole_rows(rows) - rows), value=MIDDLE)
+    return torch.ops.aten._convert_weight_to_int4pack_for_cpu(filled, 1)
+
+
+def _pack_grids(rounded: Any, rows: int, length: int) -> Any:
+    grids = grids_of(rounded, rows, length)
+    return torch.nn.functional.pad(grids, (0, 0, 0, whole_rows(rows) - rows)).contiguous()
+
+
+def _int4_linear(x: Any, packed: Any, grids: Any, features: int, block: int) -> Any:
+    return torch.ops.aten._weight_int4pack_mm_for_cpu(x.contiguous(), packed, block, grids)
+
+
+def whole_rows(rows: int) -> int:
+    """Rows of a weight, filled up to what ATen's INT4 kernel takes."""
+    return -(-rows // _INT4_ROWS) * _INT4_ROWS
+
+
+PACK_INT4: Any = define(
+    "pack_int4(Tensor rounded, int rows, int length) -> Tensor", _pack_int4, _fake_packed
+)
+PACK_GRIDS: Any = define(
+    "pack_grids(Tensor rounded, int rows, int length) -> Tensor", _pack_grids, _fake_packed
+)
+INT4_LINEAR: Any = define(
+    "int4_linear(Tensor x, Tensor packed, Tensor grids, int features, int block) -> Tensor",
+    _int4_linear,
+    _fake_linear_of_rows,
+)
 PACK_MATRIX: Any = define("pack_matrix(Tensor weight) -> Tensor", _pack_matrix, _fake_packed)
 PACK_FILTER: Any = define(
     "pack_filter(Tensor weight, int[] stride, int[] padding, int[] dilation, int groups, int[]"
@@ -147,6 +187,31 @@ def packs(dtype: torch.dtype) -> bool:
         return _holds(dtype)
     except RuntimeError:  # no such kernel on this machine
         return False
+
+
+@functools.cache
+def reads_int4() -> bool:
+    """Whether ATen's INT4 kernel is fast and right here, by self-test. With AVX2 it is slower than
+    BF16 in oneDNN; elsewhere it was not measured.
+    """
+    if torch.backends.cpu.get_cpu_capability() != "AVX512":
+        return False
+    try:
+        with without_modes(), torch.no_grad():  # asked while a graph is compiled
+            return _holds_int4()
+    except RuntimeError:  # no such kernel in this version
+        return False
+
+
+def _holds_int4() -> bool:
+    generator = torch.Generator().manual_seed(0)
+    x, weight = (torch.randn(size, generator=generator) for size in ((3, 64), (24, 64)))
+    x, rounded = x.bfloat16(), ROUND(weight, 32, 1, "nearest")
+    packed, grids = PACK_INT4(rounded, 24, 64), PACK_GRIDS(rounded, 24, 64)
+    result = INT4_LINEAR(x, packed, grids, whole_rows(24), 32)[:, :24]
+    exact = x.float() @ DEQUANTIZE(rounded, [24, 64], [64, 1], 1, torch.float32).t()
+    bound = torch.finfo(torch.bfloat16).eps  # the output alone is rounded, by half an eps
+    return bool((result.float() - exact).norm() <= bound * exact.norm())
 
 
 def _holds(dtype: torch.dtype) -> bool:

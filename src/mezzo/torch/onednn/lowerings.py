@@ -3,10 +3,13 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from mezzo.torch.onednn.kernels import CONVOLUTION, CONVOLUTION_ADD, LINEAR, after_sum
+import torch
+
+from mezzo.torch.onednn.kernels import CONVOLUTION, CONVOLUTION_ADD, INT4_LINEAR, LINEAR, after_sum
 from mezzo.torch.torch_internals import (
     BaseView,
     ExternKernel,
+    ExternKernelAlloc,
     FixedLayout,
     FlexibleLayout,
     NoneLayout,
@@ -31,6 +34,23 @@ def _linear(x: Any, packed: Any, bias: Any, features: int, after: str, how: str)
     return _answer(
         mkldnn_ir.LinearUnary(layout, *_arguments((x, packed), bias, (after, _SLOPES, how)))
     )
+
+
+class _Int4Linear(ExternKernelAlloc):
+    """A call of ATen's kernel, whose third of four arguments is a number."""
+
+    def codegen_args(self) -> list[str]:
+        x, packed, grids, block = super().codegen_args()
+        return [x, packed, block, grids]
+
+
+@register_lowering(INT4_LINEAR, type_promotion_kind=None)
+def _int4_linear(x: Any, packed: Any, grids: Any, features: int, block: int) -> Any:
+    x = ExternKernel.require_contiguous(ExternKernel.realize_input(x))
+    layout = FixedLayout(x.get_device(), x.get_dtype(), [x.get_size()[0], features])
+    inputs = [x, ExternKernel.realize_input(packed), ExternKernel.realize_input(grids)]
+    kernel = torch.ops.aten._weight_int4pack_mm_for_cpu.default
+    return TensorBox.create(_Int4Linear(layout, inputs, [block], op_overload=kernel))
 
 
 @register_lowering(CONVOLUTION, type_promotion_kind=None)

@@ -5,7 +5,7 @@ convolution becomes part of its weight and bias in FP32, before the weight is ro
 in place of two.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -17,6 +17,7 @@ from mezzo.torch.compiler.building import CallInserter
 from mezzo.torch.onednn.epilogues import retraced, widened
 from mezzo.torch.onednn.kernels import CONVOLUTION, LINEAR, PACK_MATRIX
 from mezzo.torch.torch_internals import MutationType, TracingContext
+from mezzo.torch.weights.block_products import BlockSlots, pack_blocks, rounded_weights
 from mezzo.torch.weights.packing import pack
 from mezzo.torch.weights.weight_layouts import Packed
 
@@ -48,6 +49,7 @@ def pack_constants(graph: fx.Graph, dtype: torch.dtype) -> None:
     }
     sources = {slot: wide[low] for low, slot in slots.items()}
     layouts = pack(graph, slots, wide)
+    _pack_blocks(build, constants, wide)
     constant_nodes = _made_of(graph, constants)
     packed: dict[fx.Node, fx.Node] = {}
     for product in [node for node in graph.nodes if node.target in (LINEAR, CONVOLUTION)]:
@@ -61,6 +63,24 @@ def pack_constants(graph: fx.Graph, dtype: torch.dtype) -> None:
                 packed[slot] = layouts[slot].spell(build.call, sources[slot])
         product.replace_input_with(slot, packed[slot])
     graph.eliminate_dead_code()
+
+
+def _pack_blocks(
+    build: CallInserter, constants: set[fx.Node], wide: Mapping[fx.Node, fx.Node]
+) -> None:
+    """Pack the weights that are rounded to blocks. Scalings are not folded, as the plan rounds the
+    weight as it is.
+    """
+    graph, slots = build.graph, {}
+    roundings: dict[fx.Node, fx.Node] = {}  # by slot
+    for weight in constants:
+        for rounded in rounded_weights(weight):
+            slot, grids = (_slot(graph, rounded.floats, weight) for _ in range(2))
+            slots[rounded.floats] = BlockSlots(rounded.storage, slot, grids)
+            roundings |= {slot: rounded.rounded, grids: rounded.rounded}
+    for slot, layout in pack_blocks(graph, slots, wide).items():
+        with graph.inserting_before(slot):
+            slot.replace_all_uses_with(layout.spell(build.call, roundings[slot]))
 
 
 def _slot(graph: fx.Graph, low: fx.Node, weight: fx.Node) -> fx.Node:

@@ -18,7 +18,7 @@ _SEQUENCE_RANK = 3  # a sequence is packed as an image with one row
 _RANKS = frozenset({_SEQUENCE_RANK, 4, 5})
 
 
-class _Product(NamedTuple):
+class Product(NamedTuple):
     """A matmul or convolution by a weight, with the arguments of its packed form."""
 
     call: fx.Node
@@ -42,20 +42,29 @@ def pack(
     """
     packed: dict[fx.Node, Packed] = {}
     for low, slot in slots.items():
-        products = _products(low)
-        layouts = {product.layout for product in products or ()}
-        if products is None or len(layouts) != 1:
+        readers = readers_of(low)
+        products = [product for product in readers if product is not None]
+        layouts = {product.layout for product in products}
+        if len(products) < len(readers) or len(layouts) != 1:
             continue
         packed[slot] = layouts.pop()
         for product in products:
-            bias = product.bias if product.bias is None else wide.get(product.bias, product.bias)
-            _replace(graph, product, slot, bias)
+            replace_packed(graph, product, slot, wide)
     return packed
 
 
-def _replace(graph: fx.Graph, product: _Product, slot: fx.Node, bias: fx.Node | None) -> None:
+def replace_packed(
+    graph: fx.Graph, product: Product, slot: fx.Node, wide: Mapping[fx.Node, fx.Node]
+) -> None:
+    """Replace a product by its packed form, with an FP32 bias if there is one."""
+    bias = product.bias if product.bias is None else wide.get(product.bias, product.bias)
     with graph.inserting_before(product.call):
         packed_call = _written(graph, product, slot, bias)
+    replace_call(graph, product, packed_call)
+
+
+def replace_call(graph: fx.Graph, product: Product, packed_call: fx.Node) -> None:
+    """Replace a product by a call, and remove transposes of its weight that nothing else reads."""
     transposes = [
         transpose for transpose in product.call.all_input_nodes if transpose.target in _TURNS
     ]
@@ -66,7 +75,7 @@ def _replace(graph: fx.Graph, product: _Product, slot: fx.Node, bias: fx.Node | 
             graph.erase_node(transpose)
 
 
-def _written(graph: fx.Graph, product: _Product, slot: fx.Node, bias: fx.Node | None) -> fx.Node:
+def _written(graph: fx.Graph, product: Product, slot: fx.Node, bias: fx.Node | None) -> fx.Node:
     """The packed call; sequences are reshaped to images around it."""
     layout, meta = product.layout, product.call.meta
     arguments = (slot, bias, *product.about, *NOTHING)
@@ -90,23 +99,20 @@ def _of_images(meta: Mapping[str, Any]) -> dict[str, Any]:
     return {**meta, "val": meta["val"].unsqueeze(HEIGHT)}
 
 
-def _products(low: fx.Node) -> list[_Product] | None:
-    """The matmuls and convolutions by a weight; None if it has other uses."""
-    products: list[_Product] = []
+def readers_of(low: fx.Node) -> list[Product | None]:
+    """The matmuls and convolutions by a weight; None for each other use."""
+    products: list[Product | None] = []
     for user in low.users:
         transpose_args = _TURNS.get(user.target)
         users = [(user, low, False)]
         if transpose_args is not None and tuple(user.args[1:]) == transpose_args:
             users = [(consumer, user, True) for consumer in user.users]
         for consumer, weight, is_transposed in users:
-            product = _product(consumer, weight, is_transposed)
-            if product is None:
-                return None
-            products.append(product)
+            products.append(_product(consumer, weight, is_transposed))
     return products
 
 
-def _product(call: fx.Node, weight: fx.Node, is_transposed: bool) -> _Product | None:
+def _product(call: fx.Node, weight: fx.Node, is_transposed: bool) -> Product | None:
     args = call.args
     if sum(argument is weight for argument in args) != 1:
         return None
@@ -122,7 +128,7 @@ def _product(call: fx.Node, weight: fx.Node, is_transposed: bool) -> _Product | 
 
 def _linear(
     call: fx.Node, x: Any, bias: Any, weight: fx.Node, is_transposed: bool
-) -> _Product | None:
+) -> Product | None:
     value = weight.meta["val"]
     features = value.shape[1]
     if (
@@ -131,12 +137,12 @@ def _linear(
         or not _is_bias(bias, features, value.dtype)
     ):
         return None
-    return _Product(
+    return Product(
         call, x, bias, PackedMatrix(value.dtype, is_transposed=not is_transposed), (features,)
     )
 
 
-def _convolution(call: fx.Node, weight: fx.Node) -> _Product | None:
+def _convolution(call: fx.Node, weight: fx.Node) -> Product | None:
     args: Any = call.args
     x, _, bias, stride, padding, dilation, is_transposed, _, groups = args
     value = weight.meta["val"]
@@ -177,7 +183,7 @@ def _convolution(call: fx.Node, weight: fx.Node) -> _Product | None:
     if not result.is_contiguous(memory_format=layout_of(len(shape), last=is_last)):
         return None
     attributes = (list(shape), list(stride), list(padding), list(dilation), groups, is_last)
-    return _Product(call, x, bias, layout, attributes)
+    return Product(call, x, bias, layout, attributes)
 
 
 def _is_low(node: Any, dtype: torch.dtype) -> bool:

@@ -22,16 +22,18 @@ _CONVOLUTIONS = frozenset({torch.conv2d, torch.conv_transpose2d})
 _PART = re.compile(r"\['([^']*)'\]|\.([A-Za-z_]\w*)")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CastableWeight:
     """A weight that may be cast once. `weight`, `low` and `slot` are argument positions. They are
-    those of the weight, its low-precision copy, and its packed copy if it can be packed.
+    those of the weight, its low-precision copy, and its packed copy if it can be packed; `grids`
+    that of the scales and offsets of blocks, if there may be any.
     """
 
     name: str
     weight: int
     low: int
     slot: int | None
+    grids: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +58,16 @@ class Edited:
 
 
 def with_candidates(
-    module: fx.GraphModule, inputs: Sequence[object], dtype: torch.dtype, *, packs: bool
+    module: fx.GraphModule,
+    inputs: Sequence[object],
+    dtype: torch.dtype,
+    *,
+    packs: bool,
+    has_blocks: bool = False,
 ) -> Edited:
     """A copy of Dynamo's graph with additional inputs for each FP32 Parameter.
 
-    `packs` means that weights may be passed in packed.
+    `packs` means that weights may be passed in packed, `has_blocks` also as integers in blocks.
     """
     graph = fx.Graph()
     output = graph.graph_copy(module.graph, copies := {})  # type: ignore[var-annotated]  # fx.Node to fx.Node
@@ -73,7 +80,13 @@ def with_candidates(
         for node, value in zip(placeholders, inputs, strict=True)
     ]
     candidates, fakes = _add_inputs(
-        graph, placeholders[-1:] and copies[placeholders[-1]], unsharded, names, dtype, packs
+        graph,
+        placeholders[-1:] and copies[placeholders[-1]],
+        unsharded,
+        names,
+        dtype,
+        packs,
+        has_blocks,
     )
     graph.output(output)
     graph.output_node().meta = dict(module.graph.output_node().meta)
@@ -105,6 +118,7 @@ def _add_inputs(
     names: Mapping[int, str],
     dtype: torch.dtype,
     packs: bool,
+    has_blocks: bool,
 ) -> tuple[list[CastableWeight], list[torch.Tensor]]:
     candidates: list[CastableWeight] = []
     fakes: list[torch.Tensor] = []
@@ -132,11 +146,16 @@ def _add_inputs(
             f"mezzo_low_{place}",
             _low_fake(mode, weight, dtype, last=_is_of_images(nodes[place])),
         )
-        slot = None
+        slot = grids = None
         if packs and _may_be_packed(weight):
             slot = len(inputs) + len(fakes)
             last = added(last, f"mezzo_packed_{place}", _slot_fake(mode, dtype))
-        candidates.append(CastableWeight(names[place], place, low, slot))
+            if has_blocks:
+                grids = len(inputs) + len(fakes)
+                last = added(last, f"mezzo_grids_{place}", _slot_fake(mode, dtype))
+        candidates.append(
+            CastableWeight(name=names[place], weight=place, low=low, slot=slot, grids=grids)
+        )
     return candidates, fakes
 
 

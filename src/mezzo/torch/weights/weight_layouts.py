@@ -2,12 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 
+from mezzo.aten.blocks import DEQUANTIZE, rounding_call
 from mezzo.aten.read.retype import CAST
-from mezzo.torch.onednn.kernels import PACK_FILTER, PACK_MATRIX, layout_of
+from mezzo.formats.block_storage import BlockStorage
+from mezzo.torch.onednn.kernels import (
+    PACK_FILTER,
+    PACK_GRIDS,
+    PACK_INT4,
+    PACK_MATRIX,
+    layout_of,
+)
 
 # Runs an operator on tensors, or inserts a call of it into a graph.
 Call = Callable[..., Any]
@@ -17,8 +25,12 @@ HEIGHT = 2  # the axis to insert into sequences
 
 
 class WeightLayout(Protocol):
-    """How a weight is converted and stored. Equal layouts make equal copies; keys of caches."""
+    """How a weight is converted and stored. Equal layouts make equal copies; keys of caches.
+    `source`: the layout from whose copy it is made; None if from the weight.
+    """
 
+    @property
+    def source(self) -> "WeightLayout | None": ...
     def make(self, weight: torch.Tensor) -> torch.Tensor: ...
 
 
@@ -28,6 +40,7 @@ class LowCopy:
 
     dtype: torch.dtype
     last: bool = False
+    source: ClassVar[None] = None
 
     def make(self, weight: torch.Tensor) -> torch.Tensor:
         layout = layout_of(weight.dim(), last=True) if self.last else torch.preserve_format
@@ -40,6 +53,7 @@ class PackedMatrix:
 
     dtype: torch.dtype
     is_transposed: bool
+    source: ClassVar[None] = None
 
     @property
     def channel_axis(self) -> int:
@@ -70,6 +84,7 @@ class PackedFilter:
     groups: int
     input_size: tuple[int, ...]
     is_of_sequences: bool = False
+    source: ClassVar[None] = None
 
     @property
     def channel_axis(self) -> int:
@@ -86,6 +101,89 @@ class PackedFilter:
         low = call(CAST, weight, self.dtype)
         low = call(UNSQUEEZE, low, HEIGHT) if self.is_of_sequences else low
         return call(PACK_FILTER, low, *sizes, self.groups, list(self.input_size))
+
+
+@dataclass(frozen=True, slots=True)
+class RoundedToBlocks:
+    """A weight rounded to integers in blocks: what the other layouts of blocks are made from, so
+    that it is rounded once.
+    """
+
+    storage: BlockStorage
+    source: ClassVar[None] = None
+
+    def make(self, weight: torch.Tensor) -> torch.Tensor:
+        target, arguments = rounding_call(weight.detach(), self.storage)
+        rounded: torch.Tensor = target(*arguments)
+        return rounded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfBlocks:
+    """A form of a weight of shape `sizes` that is made from its integers in blocks."""
+
+    storage: BlockStorage
+    sizes: tuple[int, int]
+
+    @property
+    def source(self) -> RoundedToBlocks:
+        return RoundedToBlocks(self.storage)
+
+    @property
+    def rows(self) -> int:
+        return self.sizes[1 - self.storage.axis]
+
+    @property
+    def length(self) -> int:
+        """Elements of a row, which is what blocks lie along."""
+        return self.sizes[self.storage.axis]
+
+    def make(self, rounded: torch.Tensor) -> torch.Tensor:
+        form: torch.Tensor = self.spell(_carry_out, rounded)
+        return form
+
+    def spell(self, call: Call, rounded: Any) -> Any:
+        """Build the form from the integers by calls."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockFloats(OfBlocks):
+    """The dequantized weight in low precision."""
+
+    dtype: torch.dtype
+    strides: tuple[int, ...]
+
+    def spell(self, call: Call, rounded: Any) -> Any:
+        sizes, strides = list(self.sizes), list(self.strides)
+        return call(DEQUANTIZE, rounded, sizes, strides, self.storage.axis, self.dtype)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedBlockFloats(BlockFloats):
+    """The dequantized weight, packed."""
+
+    packing: PackedMatrix
+
+    def spell(self, call: Call, rounded: Any) -> Any:
+        floats = BlockFloats.spell(self, call, rounded)
+        return self.packing.spell(call, floats)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Int4Matrix(OfBlocks):
+    """The integers as ATen's INT4 kernel reads them."""
+
+    def spell(self, call: Call, rounded: Any) -> Any:
+        return call(PACK_INT4, rounded, self.rows, self.length)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Int4Grids(OfBlocks):
+    """The scales and offsets as ATen's INT4 kernel reads them."""
+
+    def spell(self, call: Call, rounded: Any) -> Any:
+        return call(PACK_GRIDS, rounded, self.rows, self.length)
 
 
 Packed = PackedMatrix | PackedFilter

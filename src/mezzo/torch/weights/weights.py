@@ -68,7 +68,7 @@ class Shadow:
         try:
             version, address = weight._version, weight.data_ptr()
         except RuntimeError:  # an inference tensor or a fake: changes cannot be detected
-            return self.layout.make(weight)
+            return self._make(weight)
         state = self.state
         if (
             state is not None
@@ -83,9 +83,13 @@ class Shadow:
             torch.inference_mode(False),
             torch.no_grad(),
         ):
-            low = self.layout.make(weight)
+            low = self._make(weight)
         self.state = _State(version, address, storage, low, _sample_of(weight))
         return low
+
+    def _make(self, weight: torch.Tensor) -> torch.Tensor:
+        source = self.layout.source
+        return self.layout.make(weight if source is None else SHADOWS.of(weight, source).of(weight))
 
     def keep(self, weight: torch.Tensor, low: torch.Tensor) -> None:
         """Store a copy that an optimizer step wrote, without a sample, as each step replaces it."""
@@ -215,12 +219,15 @@ class Feed:
         if _same_bits(now, self._expected):
             return
         sizes = [sample.size[0] for sample in samples]
-        for (number, sample, weight), part in zip(unchanged, now.split(sizes), strict=True):
-            if not _same_bits(part, sample.values):
-                _, _, place, layout = self._copies[number]
-                shadow = SHADOWS.of(weight, layout)
-                shadow.forget()
-                all_args[place] = shadow.of(weight)
+        written = [
+            (number, weight)
+            for (number, sample, weight), part in zip(unchanged, now.split(sizes), strict=True)
+            if not _same_bits(part, sample.values)
+        ]
+        SHADOWS.refresh(weight for _, weight in written)  # sources of copies too
+        for number, weight in written:
+            _, _, place, layout = self._copies[number]
+            all_args[place] = SHADOWS.of(weight, layout).of(weight)
 
 
 def _sample_of(weight: torch.Tensor) -> _Sample | None:

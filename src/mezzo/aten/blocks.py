@@ -1,0 +1,135 @@
+"""Weights rounded to integers of four bits in blocks, as PyTorch operators.
+
+An element is (integer - 8) * scale + offset, with scale and offset in BF16, as ATen's kernel
+`_weight_int4pack_mm_for_cpu` has them. Integers are chosen once both are rounded.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import fx
+
+from mezzo.formats.block_storage import BlockForm, BlockStorage
+from mezzo.formats.dtypes import DType, storage_span
+from mezzo.formats.rounding import round_through
+from mezzo.plugins.discovery import rounding
+
+_LIBRARY = torch.library.Library("mezzo", "FRAGMENT")
+MIDDLE = 8
+_HIGHEST = 15
+_GRID_BYTES = 4  # a scale and an offset of a block
+_BITS = 4
+
+
+def size_of(sizes: Sequence[int], block: int) -> int:
+    """Bytes of a rounded matrix: integers, then scales and offsets."""
+    elements = sizes[0] * sizes[1]
+    return elements // 2 + elements // block * _GRID_BYTES
+
+
+def _round(weight: torch.Tensor, block: int, axis: int, name: str) -> torch.Tensor:
+    """Integers, two to a byte with the first in the lower half, of rows whose blocks lie along
+    `axis` of the weight; then [blocks of a row, rows, 2] scales and offsets. A block with NaN or
+    infinity becomes NaN.
+    """
+    matrix = weight.detach().cpu().numpy()
+    matrix = np.ascontiguousarray(matrix if axis == 1 else matrix.T)
+    storage = _storage(block, 1, name)
+    blocks = matrix.reshape(-1, block)
+    is_broken = ~np.isfinite(blocks).all(axis=1)
+    blocks = np.where(is_broken[:, None], np.float32(0), blocks) if is_broken.any() else blocks
+    _, scales, zeros = rounding(name).round(blocks, storage)
+    low, _ = storage_span(storage.dtype)
+    offsets = round_through((MIDDLE + low - zeros).astype(np.float32) * scales, DType.BFLOAT16)
+    levels = blocks - offsets[:, None]
+    levels /= scales[:, None]
+    np.rint(levels, out=levels)
+    levels += MIDDLE
+    np.clip(levels, 0, _HIGHEST, out=levels)
+    integers = levels.astype(np.uint8).reshape(-1, 2)
+    packed = torch.from_numpy(integers[:, 0] | integers[:, 1] << _BITS)
+    rows, scales = len(matrix), np.where(is_broken, np.float32(np.nan), scales)
+    grids = torch.from_numpy(np.stack([scales, offsets], axis=1)).to(torch.bfloat16)
+    grids = grids.view(rows, -1, 2).transpose(0, 1).contiguous()
+    return torch.cat([packed, grids.view(torch.uint8).view(-1)])
+
+
+def integers_of(rounded: torch.Tensor, rows: int, length: int) -> torch.Tensor:
+    """The integers of a rounded matrix, [rows, length]."""
+    packed = rounded[: rows * length // 2]
+    return torch.stack([packed & _HIGHEST, packed >> _BITS], dim=1).view(rows, length)
+
+
+def grids_of(rounded: torch.Tensor, rows: int, length: int) -> torch.Tensor:
+    """The scales and offsets of a rounded matrix, [blocks of a row, rows, 2]."""
+    return rounded[rows * length // 2 :].view(torch.bfloat16).view(-1, rows, 2)
+
+
+def _dequantize(
+    rounded: torch.Tensor, sizes: list[int], strides: list[int], axis: int, dtype: torch.dtype
+) -> torch.Tensor:
+    rows, length = sizes[1 - axis], sizes[axis]
+    grids = grids_of(rounded, rows, length).float().transpose(0, 1).unsqueeze(2)
+    levels = integers_of(rounded, rows, length).float().sub_(MIDDLE)
+    levels = levels.view(rows, grids.shape[1], -1)
+    matrix = levels.mul_(grids[..., 0]).add_(grids[..., 1]).view(rows, length)
+    result = torch.empty_strided(sizes, strides, dtype=dtype)
+    return result.copy_(matrix if axis == 1 else matrix.t())
+
+
+def _define(schema: str, compute: Any, fake: Any) -> Any:
+    name = schema.partition("(")[0]
+    _LIBRARY.define(schema)
+    _LIBRARY.impl(name, compute, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"mezzo::{name}", fake, lib=_LIBRARY)
+    return getattr(torch.ops.mezzo, name).default
+
+
+ROUND: Any = _define(
+    "round_to_blocks(Tensor weight, int block, int axis, str name) -> Tensor",
+    _round,
+    lambda weight, block, axis, name: weight.new_empty(
+        size_of(weight.shape, block), dtype=torch.uint8
+    ),
+)
+DEQUANTIZE: Any = _define(
+    "dequantize_blocks(Tensor rounded, int[] sizes, int[] strides, int axis, ScalarType dtype)"
+    " -> Tensor",
+    _dequantize,
+    lambda rounded, sizes, strides, axis, dtype: torch.empty_strided(
+        sizes, strides, dtype=dtype, device=rounded.device
+    ),
+)
+
+
+def storage_of(call: fx.Node) -> BlockStorage:
+    """The storage of a weight that a call of `ROUND` rounds."""
+    _, block, axis, name = call.args
+    assert isinstance(block, int) and isinstance(axis, int), "as `rounding_call` writes them"
+    return _storage(block, axis, str(name))
+
+
+def _storage(block: int, axis: int, name: str) -> BlockStorage:
+    return BlockStorage(
+        bits=_BITS,
+        block=block,
+        axis=axis,
+        scale_dtype=DType.BFLOAT16,
+        rounding=name,
+        form=BlockForm.FUSED,
+    )
+
+
+def rounding_call(weight: Any, storage: BlockStorage) -> tuple[Any, tuple[Any, ...]]:
+    """The operator that rounds a weight, and its arguments."""
+    return ROUND, (weight, storage.block, storage.axis, storage.rounding)
+
+
+def dequantizing_call(
+    rounded: fx.Node, weight: torch.Tensor, storage: BlockStorage
+) -> tuple[Any, tuple[Any, ...]]:
+    """The operator that dequantizes a rounded weight, and its arguments."""
+    sizes, strides = list(weight.shape), list(weight.stride())
+    return DEQUANTIZE, (rounded, sizes, strides, storage.axis, torch.bfloat16)
