@@ -121,6 +121,9 @@ def test_inductor_calls_the_kernel_itself() -> None:
     with torch.no_grad():
         assert error_of(run(x), _exact(model, x, **{"0_weight": 1})) < 2 * _TOLERANCE
     assert "1 weight in int4, for 1 matmul" in repr(account(run))  # 77 is no multiple of a block
+    told = " ".join(repr(mezzo.torch.explain(run, "op:addmm")).split())
+    assert "weight 0.weight: int4, 19.7 KB before," in told
+    assert "weight 2.weight: stays in floats" in told and "torch-cpu reads whole blocks only" in told
     errors = mezzo.torch.compare(model, run, [(x,)])
     assert errors.outputs[0].error == pytest.approx(errors.layers[-1].error, rel=0.1)
 
@@ -263,6 +266,14 @@ def test_integers_are_chosen_on_the_grid_as_it_is_stored() -> None:
         nearest = (levels - blocks).abs().amin(0)
         # Levels of a tie are as near, but for the rounding of the division.
         assert torch.all((floats - blocks).abs() <= nearest + 1e-5 * scales[..., None]), name
+
+
+def test_offsets_are_fitted() -> None:
+    weight = torch.randn(64, 256)
+    lows, highs = weight.view(-1, 32).min(1)[0], weight.view(-1, 32).max(1)[0]
+    scales = ((highs - lows) / 15)[:, None]
+    nearest = ((weight.view(-1, 32) - lows[:, None]) / scales).round() * scales + lows[:, None]
+    assert (_rounded(weight) - weight).norm() < 0.96 * (nearest.view(64, 256) - weight).norm()
 
 
 def test_a_block_with_nan_is_nan_and_no_other() -> None:

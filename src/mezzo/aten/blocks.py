@@ -13,7 +13,7 @@ from torch import fx
 
 from mezzo.formats.block_storage import BlockForm, BlockStorage
 from mezzo.formats.dtypes import DType, storage_span
-from mezzo.formats.rounding import round_through
+from mezzo.formats.rounding import Floats, round_through
 from mezzo.plugins.discovery import rounding
 
 _LIBRARY = torch.library.Library("mezzo", "FRAGMENT")
@@ -21,6 +21,8 @@ MIDDLE = 8
 _HIGHEST = 15
 _GRID_BYTES = 4  # a scale and an offset of a block
 _BITS = 4
+_FITS = 5
+_PIECE = 1 << 13  # blocks that are fitted at once, which fit into a processor's cache
 
 
 def size_of(sizes: Sequence[int], block: int) -> int:
@@ -42,18 +44,56 @@ def _round(weight: torch.Tensor, block: int, axis: int, name: str) -> torch.Tens
     blocks = np.where(is_broken[:, None], np.float32(0), blocks) if is_broken.any() else blocks
     _, scales, zeros = rounding(name).round(blocks, storage)
     low, _ = storage_span(storage.dtype)
-    offsets = round_through((MIDDLE + low - zeros).astype(np.float32) * scales, DType.BFLOAT16)
-    levels = blocks - offsets[:, None]
-    levels /= scales[:, None]
-    np.rint(levels, out=levels)
-    levels += MIDDLE
-    np.clip(levels, 0, _HIGHEST, out=levels)
+    offsets = (MIDDLE + low - zeros).astype(np.float32) * scales
+    levels = np.empty_like(blocks)
+    for start in range(0, len(blocks), _PIECE):
+        piece = slice(start, start + _PIECE)
+        levels[piece], scales[piece], offsets[piece] = _fit(
+            blocks[piece], scales[piece], round_through(offsets[piece], DType.BFLOAT16)
+        )
     integers = levels.astype(np.uint8).reshape(-1, 2)
     packed = torch.from_numpy(integers[:, 0] | integers[:, 1] << _BITS)
     rows, scales = len(matrix), np.where(is_broken, np.float32(np.nan), scales)
     grids = torch.from_numpy(np.stack([scales, offsets], axis=1)).to(torch.bfloat16)
     grids = grids.view(rows, -1, 2).transpose(0, 1).contiguous()
     return torch.cat([packed, grids.view(torch.uint8).view(-1)])
+
+
+def _fit(blocks: Floats, scales: Floats, offsets: Floats) -> tuple[Floats, Floats, Floats]:
+    """Integers, scales and offsets of blocks. Offsets may be any BF16, zero points of roundings
+    are integers: both are fitted by least squares to the integers, and these chosen anew, as long
+    as a block's squared error falls.
+    """
+    levels, errors = _round_on(blocks, scales, offsets)
+    for _ in range(_FITS):
+        steps = levels - levels.mean(axis=1, keepdims=True)
+        squares = np.einsum("ij,ij->i", steps, steps)
+        products = np.einsum("ij,ij->i", steps, blocks)
+        may_fit = (squares > 0) & (products > 0)
+        slopes = np.divide(products, squares, out=scales.copy(), where=may_fit)
+        slopes = round_through(slopes, DType.BFLOAT16)
+        slopes = np.where(slopes > 0, slopes, scales)
+        shifts = blocks.mean(axis=1) - slopes * (levels.mean(axis=1) - MIDDLE)
+        shifts = round_through(shifts, DType.BFLOAT16)
+        fitted, fitted_errors = _round_on(blocks, slopes, shifts)
+        is_better = fitted_errors < errors
+        levels = np.where(is_better[:, None], fitted, levels)
+        scales = np.where(is_better, slopes, scales)
+        offsets = np.where(is_better, shifts, offsets)
+        errors = np.where(is_better, fitted_errors, errors)
+    return levels, scales, offsets
+
+
+def _round_on(blocks: Floats, scales: Floats, offsets: Floats) -> tuple[Floats, Floats]:
+    """The nearest integers of blocks on their grids, and the squared error of each block."""
+    levels = blocks - offsets[:, None]
+    levels /= scales[:, None]
+    np.rint(levels, out=levels)
+    levels += MIDDLE
+    np.clip(levels, 0, _HIGHEST, out=levels)
+    errors = (levels - MIDDLE) * scales[:, None] + offsets[:, None]
+    errors -= blocks
+    return levels, np.einsum("ij,ij->i", errors, errors)
 
 
 def integers_of(rounded: torch.Tensor, rows: int, length: int) -> torch.Tensor:

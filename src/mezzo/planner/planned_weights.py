@@ -9,6 +9,7 @@ from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import FORMATS, STORED_AS, DType, size_bits
 from mezzo.formats.format_words import weight_word
 from mezzo.ir.graph import Graph
+from mezzo.ir.weight_reads import weight_reads
 from mezzo.planner.choices.block_weights import BlockWeight, FloatWeight, judge_weights
 from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.planner import nodes_in_floats
@@ -61,11 +62,17 @@ def planned_weights(
                 storage=storage,
                 rule=rule,
                 because=because,
-                readers=tuple(dict.fromkeys(node.name for node in graph.readers(number))),
+                readers=tuple(_readers(graph, number)),
                 quantized=quantized.get(number),
             )
         )
     return tuple(weights)
+
+
+def _readers(graph: Graph, number: int) -> list[str]:
+    """Names of the operators that read a weight, and of Transposes between."""
+    nodes = [node for read in weight_reads(graph, number) for node in (read.through, read.use.node)]
+    return list(dict.fromkeys(graph.nodes[node].name for node in nodes if node is not None))
 
 
 def _why_blocks(weight: BlockWeight | FloatWeight, planning: PlanningOptions) -> tuple[str, str]:

@@ -6,9 +6,10 @@ from typing import Any
 
 from mezzo.api.explain import chain_of, find_meant
 from mezzo.common.errors import InputError
-from mezzo.contracts.plans import Plan, PlannedNode
+from mezzo.contracts.plans import Plan, PlannedNode, PlannedWeight
 from mezzo.report.layout.printed import as_text, terminal_width
 from mezzo.report.text.explained import Explained, draw_explained, report_explained
+from mezzo.report.text.weights import report_weights
 from mezzo.torch.compiler.compiled import account
 from mezzo.torch.inspect.accounts import NOTHING, Account, GraphAccount
 from mezzo.torch.inspect.graph_snapshots import GraphSnapshot
@@ -16,10 +17,14 @@ from mezzo.torch.train.attention import AS_PRODUCTS
 
 
 class Explanation:
-    """Nodes of a compiled model, each with its chain of causes and its source line."""
+    """Nodes of a compiled model, each with its chain of causes and its source line; and the weights
+    that they read, if some were to be stored in blocks.
+    """
 
-    def __init__(self, word: str, nodes: tuple[Explained, ...]) -> None:
-        self.word, self.nodes = word, nodes
+    def __init__(
+        self, word: str, nodes: tuple[Explained, ...], weights: tuple[PlannedWeight, ...] = ()
+    ) -> None:
+        self.word, self.nodes, self.weights = word, nodes, weights
 
     @property
     def chains(self) -> tuple[tuple[PlannedNode, ...], ...]:
@@ -28,7 +33,8 @@ class Explanation:
 
     def __repr__(self) -> str:
         width = terminal_width()
-        return as_text(report_explained(self.word, self.nodes, width), width)
+        explained = report_explained(self.word, self.nodes, width)
+        return as_text([*explained, *report_weights(self.weights)], width)
 
     def _repr_html_(self) -> str:
         return draw_explained(self.word, self.nodes)
@@ -53,14 +59,16 @@ def explain(compiled: Any, word: str) -> Explanation:
     if not plans:
         raise nothing_planned(graphs_account)
     explanations: dict[tuple[PlannedNode, ...], Explained] = {}
+    weights: dict[PlannedWeight, None] = {}
     for plan, graph in plans:
         run = dict(_ways(plan, graph))
         for chain in _chains(plan, word):
             placed = _placed(chain, plan, graph.snapshot)
+            weights |= dict.fromkeys(plan.weights_read(chain[0].name))
             explanations.setdefault(chain, replace(placed, run=run.get(chain[0].name, "")))
     if not explanations:
         find_meant(plans[0][0], word)  # raises with suggestions
-    return Explanation(word, tuple(explanations.values()))
+    return Explanation(word, tuple(explanations.values()), tuple(weights))
 
 
 def _ways(plan: Plan, graph: GraphAccount) -> Iterator[tuple[str, str]]:
