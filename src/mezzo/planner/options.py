@@ -269,12 +269,13 @@ def check_quantizes(words: Sequence[str], target: Target) -> None:
             capable = [
                 name
                 for name, other in find_targets().items()
-                if other.reads_blocks(WEIGHT_BITS[word])
+                if other.reads_blocks(WEIGHT_BITS[word]) and _is_torch(other) is _is_torch(target)
             ]
+            choose = f"choose one of {', '.join(capable)} with {option('target')}"
             raise InputError(
                 f"{option('to')} is {','.join(words)!r}, and the table of target {target.name!r}"
-                f" names no kernel that reads weights in {word}; choose one of"
-                f" {', '.join(capable)} with {option('target')}"
+                f" names no kernel that reads weights in {word};"
+                f" {choose if capable else 'leave it out'}"
             )
         if word in WEIGHT_BITS:
             _check_floats_beside(words, word, target)
@@ -296,6 +297,11 @@ def check_quantizes(words: Sequence[str], target: Target) -> None:
             f" no kernel in {unsupported[0]}{why}; choose one of {', '.join(capable)} with"
             f" {option('target')}"
         )
+
+
+def _is_torch(target: Target) -> bool:
+    """Whether a target is for programs of PyTorch, which no other target runs."""
+    return target.runtime is not None and target.runtime.device is not None
 
 
 def _check_floats_beside(words: Sequence[str], word: str, target: Target) -> None:
