@@ -140,8 +140,8 @@ def compare_strategies(
             module:function; none: at run time.
         quantize_mode: what int8 takes beside products: what stands between them (smart), or all
             that the target runs (full).
-        decode: with int4 or int8w beside int8: the share of the time at one row, as where a
-            language model writes; at many rows matmuls take int8.
+        decode: with int4 or int8w and int8: the share of the time at one row, as where a language
+            model writes; at many rows matmuls take int8.
         fuse: what to fuse: nothing, what int8 gains by in standard ONNX (standard), or the same for
             floats too (simplify).
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
@@ -192,8 +192,8 @@ def convert(
             module:function; none: at run time.
         quantize_mode: what int8 takes beside products: what stands between them (smart), or all
             that the target runs (full).
-        decode: with int4 or int8w beside int8: the share of the time at one row, as where a
-            language model writes; at many rows matmuls take int8.
+        decode: with int4 or int8w and int8: the share of the time at one row, as where a language
+            model writes; at many rows matmuls take int8.
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
             none, or some of leave (small products that err much stay floats), smooth, weights and
             bias, with commas.
@@ -308,8 +308,8 @@ def convert_folder(
             module:function; none: at run time.
         quantize_mode: what int8 takes beside products: what stands between them (smart), or all
             that the target runs (full).
-        decode: with int4 or int8w beside int8: the share of the time at one row, as where a
-            language model writes; at many rows matmuls take int8.
+        decode: with int4 or int8w and int8: the share of the time at one row, as where a language
+            model writes; at many rows matmuls take int8.
         fuse: what to fuse: nothing, what int8 gains by in standard ONNX (standard), or the same for
             floats too (simplify).
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
@@ -359,6 +359,7 @@ def llm(
     opset: str | None = "auto",
     calibrator: str | None = "minmax",
     quantize_mode: str | None = "smart",
+    decode: float | None = 1.0,
     fuse: str | None = "standard",
     correct: str | None = "auto",
     assume: Mapping[str, str] | None = {},
@@ -403,6 +404,8 @@ def llm(
             module:function; none: at run time.
         quantize_mode: what int8 takes beside products: what stands between them (smart), or all
             that the target runs (full).
+        decode: with int4 or int8w and int8: the share of the time at one row, as where a language
+            model writes; at many rows matmuls take int8.
         fuse: what to fuse: nothing, what int8 gains by in standard ONNX (standard), or the same for
             floats too (simplify).
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
@@ -476,8 +479,8 @@ def plan(
             module:function; none: at run time.
         quantize_mode: what int8 takes beside products: what stands between them (smart), or all
             that the target runs (full).
-        decode: with int4 or int8w beside int8: the share of the time at one row, as where a
-            language model writes; at many rows matmuls take int8.
+        decode: with int4 or int8w and int8: the share of the time at one row, as where a language
+            model writes; at many rows matmuls take int8.
         fuse: what to fuse: nothing, what int8 gains by in standard ONNX (standard), or the same for
             floats too (simplify).
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
@@ -544,8 +547,8 @@ def quantize_report(
             module:function; none: at run time.
         quantize_mode: what int8 takes beside products: what stands between them (smart), or all
             that the target runs (full).
-        decode: with int4 or int8w beside int8: the share of the time at one row, as where a
-            language model writes; at many rows matmuls take int8.
+        decode: with int4 or int8w and int8: the share of the time at one row, as where a language
+            model writes; at many rows matmuls take int8.
         fuse: what to fuse: nothing, what int8 gains by in standard ONNX (standard), or the same for
             floats too (simplify).
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
@@ -635,8 +638,8 @@ def sensitivity(
             module:function; none: at run time.
         quantize_mode: what int8 takes beside products: what stands between them (smart), or all
             that the target runs (full).
-        decode: with int4 or int8w beside int8: the share of the time at one row, as where a
-            language model writes; at many rows matmuls take int8.
+        decode: with int4 or int8w and int8: the share of the time at one row, as where a language
+            model writes; at many rows matmuls take int8.
         fuse: what to fuse: nothing, what int8 gains by in standard ONNX (standard), or the same for
             floats too (simplify).
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
@@ -724,8 +727,8 @@ def tune(
             module:function; none: at run time.
         quantize_mode: what int8 takes beside products: what stands between them (smart), or all
             that the target runs (full).
-        decode: with int4 or int8w beside int8: the share of the time at one row, as where a
-            language model writes; at many rows matmuls take int8.
+        decode: with int4 or int8w and int8: the share of the time at one row, as where a language
+            model writes; at many rows matmuls take int8.
         fuse: what to fuse: nothing, what int8 gains by in standard ONNX (standard), or the same for
             floats too (simplify).
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),

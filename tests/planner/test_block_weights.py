@@ -209,7 +209,7 @@ def test_what_may_not_run_in_int8_is_stored_in_blocks() -> None:
 
 @pytest.mark.parametrize("share", [-0.1, 1.5, "most", float("nan")])
 def test_share_is_a_number_from_0_to_1(share: object) -> None:
-    with pytest.raises(InputError, match="^decode is .*; give a number from 0 to 1$"):
+    with pytest.raises(InputError, match=r"^decode is .*; give a number from 0 to 1$"):
         mezzo.plan(_model(), to="int4,int8", target="onnxruntime-cpu", calibrator="none", decode=share)
 
 

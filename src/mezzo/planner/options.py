@@ -278,7 +278,7 @@ def check_quantizes(words: Sequence[str], target: Target) -> None:
                 f" {choose if capable else 'leave it out'}"
             )
         if word in WEIGHT_BITS:
-            _check_floats_beside(words, word, target)
+            _check_other_floats(words, word, target)
     unsupported = [
         word
         for word in words
@@ -304,7 +304,7 @@ def _is_torch(target: Target) -> bool:
     return target.runtime is not None and target.runtime.device is not None
 
 
-def _check_floats_beside(words: Sequence[str], word: str, target: Target) -> None:
+def _check_other_floats(words: Sequence[str], word: str, target: Target) -> None:
     """Raises InputError: the target reads weights in a format only with floats that are not
     requested.
     """

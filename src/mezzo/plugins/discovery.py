@@ -322,7 +322,7 @@ def built_in_targets() -> Mapping[str, Target]:
 
 def default_target(formats: str) -> Target | None:
     """mezzo's own target for a request of formats that names none; None if no target is its
-    default. `formats`: such as "bf16" or "int8,bf16". Formats of weights beside others follow
+    default. `formats`: such as "bf16" or "int8,bf16". Formats of weights with others follow
     these.
     """
     words = formats.split(",")

@@ -215,7 +215,7 @@ class Request:
     decode: float = field(
         default=1.0,
         metadata=OptionInfo(
-            "With int4 or int8w beside int8: the share of the time at one row, as where a language"
+            "With int4 or int8w and int8: the share of the time at one row, as where a language"
             " model writes; at many rows matmuls take int8.",
             Form.SHARE,
             OptionScope.EVERY_NODE,
