@@ -72,8 +72,11 @@ def test_a_generator_with_a_cache_runs_on_text_and_is_judged_by_its_next_tokens(
     assert ran.code == 0
     account = json.loads(ran.out)
     jsonschema.validate(account, schema())
-    logits, present = account["errors"]["outputs"]
-    assert present["next_tokens"] is None
+    (logits,) = account["errors"]["outputs"]
+    assert (
+        "1 caches, such as 'present_key_0', are not judged by themselves: the logits of later tokens are made of them"
+        in account["notes"]
+    )
     judged = logits["next_tokens"]
     assert (judged["rows"], judged["tokens"]) == (ROWS, LENGTH * ROWS)
     assert 0 < judged["kl"]["value"] < 1e-4 and judged["agreement"]["value"] > 0.99
@@ -89,6 +92,18 @@ def test_what_is_said_of_next_tokens_is_on_the_first_screen_and_in_full_below(ru
         " rows of text" in ran.out
     )
     assert "logits: perplexity " in ran.out and "by 'tokenizer.json'" in ran.err
+
+
+def test_a_search_on_text_bounds_the_error_of_logits(run):
+    """The cache holds rounded positions alone, and errs more than logits, which are made of words too."""
+    save_model(CACHED.replace("Unsqueeze(x", "Unsqueeze(p"), "model.onnx")
+    words = ("--to", "int4", "--target", "onnx", "--data", "text.txt", "--tokenizer", "tok", "--json")
+    tuned = json.loads(run("tune", "model.onnx", "small.onnx", *words, "--max-error", "0.06").out)
+    assert tuned["search"]["is_within_budget"]
+    assert "places_quantized" in {tensor.name for tensor in onnx.load("small.onnx").graph.initializer}
+    arrays = mezzo.compare("model.onnx", "small.onnx", "random", layers=False)
+    logits, cache = (output.relative_l2.estimate for output in arrays.outputs)
+    assert logits < 0.06 < cache, (logits, cache)
 
 
 def test_conversion_and_tuning_are_checked_by_next_tokens(run):

@@ -12,7 +12,7 @@ from mezzo.common.name_matching import join_with_or
 from mezzo.common.safe_paths import check_destination
 from mezzo.common.sizes import read_size
 from mezzo.contracts.corrections import LEAVE
-from mezzo.contracts.frontend import Progress
+from mezzo.contracts.frontend import Progress, lab_of
 from mezzo.contracts.options.keyword_types import ConvertOptions
 from mezzo.contracts.options.keywords import documents_options_with, request_of
 from mezzo.contracts.options.request import SEARCH_DEFAULTS
@@ -22,7 +22,9 @@ from mezzo.conversion.results import Converted, aimed, finish, open_source
 from mezzo.evaluate.answers import read_accumulation
 from mezzo.evaluate.data_session import DataSession, begin, naming_data, open_session, resume_files
 from mezzo.evaluate.range_measurement import measure_ranges
+from mezzo.evaluate.standards import tables_of
 from mezzo.formats.format_words import WEIGHT_BITS
+from mezzo.numerics.metrics.language import LanguageTallies, grown_caches
 from mezzo.planner.options import Options, read_options
 from mezzo.quantize.calibration import with_parameters
 from mezzo.quantize.corrections import correct_parameters
@@ -135,6 +137,7 @@ def tune(
     session = session if held_out is not None else session.hold_out(model)
     if session.held_out is None:
         goal = replace(goal, margin=_MARGIN_UNSEEN)
+    goal = replace(goal, shares=_shares_on_text(model, session))
     _check_strategy(chosen)
     chosen = chosen.with_settings(**goal.settings())
     model, chosen = fuse(model, chosen)
@@ -176,6 +179,20 @@ def tune(
     )
     decided, result, measured = final.verified()
     return finish(model, decided, result, dst, overwrite=overwrite, measured=measured)
+
+
+def _shares_on_text(model: "Model", session: DataSession) -> dict[str, float]:
+    """Weights of outputs in a search: 0 for caches where the data is running text, which logits are
+    judged on.
+    """
+    batch = next(iter(session.data), None)
+    if batch is None or batch.tokens is None:
+        return {}
+    lab = lab_of(model)
+    outputs, ids = lab.native()(batch.feeds), batch.feeds[batch.tokens]
+    language = LanguageTallies(tables_of(lab.inputs.slots))
+    has_logits = any(language.are_logits(output, ids) for output in outputs.values())
+    return dict.fromkeys(grown_caches(batch.feeds, outputs), 0.0) if has_logits else {}
 
 
 def _read_bytes(max_bytes: int | str | None, options: Options) -> int | None:

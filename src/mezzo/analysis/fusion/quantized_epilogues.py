@@ -63,7 +63,7 @@ class Epilogues:
             step = self._step(self.view.graph.nodes[step[-1]], kernel)
 
     def sole_reader(self, node: Node) -> Node | None:
-        """The only reader of a node's output, if it is an operator of one output in the same scope."""
+        """The only reader of a node's output, if it is an operator of one output in its scope."""
         use = self._sole_use(node)
         return None if use is None else self.view.graph.nodes[use.node]
 

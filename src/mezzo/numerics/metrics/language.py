@@ -5,7 +5,7 @@ Standard errors are over rows of text, as tokens of a row depend on each other.
 """
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,25 @@ Floats = npt.NDArray[np.float64]
 
 # Logits in FP64 at once.
 _PIECE = 1 << 16
+
+
+def grown_caches(feeds: Mapping[str, Any], outputs: Mapping[str, Any]) -> frozenset[str]:
+    """Outputs that have the shape of an empty input, grown along its axes of length 0: caches of
+    what later tokens read.
+    """
+    empty = [
+        feed.shape for feed in feeds.values() if isinstance(feed, np.ndarray) and not feed.size
+    ]
+    return frozenset(
+        name
+        for name, output in outputs.items()
+        if any(_has_grown(shape, np.shape(output)) for shape in empty)
+    )
+
+
+def _has_grown(empty: Sequence[int], shape: Sequence[int]) -> bool:
+    pairs = zip(empty, shape, strict=False)
+    return len(empty) == len(shape) and all(length in (0, grown) for length, grown in pairs)
 
 
 class LanguageTallies:
