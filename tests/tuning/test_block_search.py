@@ -196,6 +196,11 @@ def test_less_bytes_than_any_storage_takes_is_refused(tmp_path: Path) -> None:
         InputError, match=r"max_bytes is 1\.00 KB, and .* takes .* in the fewest bits of to; allow that"
     ):
         mezzo.tune(_network(0), tmp_path / "out.onnx", to="int4", target="onnx", data=_data(0), max_bytes=1000)
+    with pytest.raises(
+        InputError,
+        match=r"max_bytes is 1\.00 KB, and .* with \d of \d weights in floats, which time_limit_s left no time",
+    ):
+        mezzo.tune(_network(0), to="int4", target="onnx", data=_data(0), max_bytes=1000, time_limit_s=1e-9)
     assert not (tmp_path / "out.onnx").exists()
 
 

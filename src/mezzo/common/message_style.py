@@ -19,7 +19,7 @@ _message_style: ContextVar[MessageStyle] = ContextVar(
     "using_message_style", default=MessageStyle.PYTHON
 )
 # Keywords whose command-line option has another name.
-_OPTIONS = {"batch_size": "batch"}
+_OPTIONS = {"batch_size": "batch", "time_limit_s": "time_limit"}
 # Keywords that are True by default, so that False is spelled --no-NAME.
 _ON = frozenset({"provenance", "layers"})
 

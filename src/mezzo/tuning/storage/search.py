@@ -132,10 +132,17 @@ class BlockSearch:
         """
         selection = least_error(self._items(), max_bytes - rest_bytes)
         if selection is None:
-            least = rest_bytes + self.smallest().size_bytes
+            least = format_size(rest_bytes + self.smallest().size_bytes)
+            given = f"{option('max_bytes')} is {format_size(max_bytes)}, and {self._model.name}"
+            unmeasured = sum(len(weight.options) == 1 for weight in self.weights)
+            if unmeasured and not self._session.has_time():
+                raise InputError(
+                    f"{given} takes {least} with {unmeasured} of {len(self.weights)} weights in"
+                    f" floats, which {option('time_limit_s')} left no time to measure; allow more"
+                    f" time, and keep what was measured with {option('resume')}"
+                )
             raise InputError(
-                f"{option('max_bytes')} is {format_size(max_bytes)}, and {self._model.name} takes"
-                f" {format_size(least)} in the fewest bits of {option('to')}; allow that much"
+                f"{given} takes {least} in the fewest bits of {option('to')}; allow that much"
             )
         return self._plan(selection, None)
 
