@@ -68,7 +68,8 @@ def _check(target: str, seed: int, load: object, provider: str | None, level: in
     loaded = load(tmp_path / "result.onnx", feeds, tmp_path, LoadOptions(provider=provider))  # type: ignore[operator]
     native = loaded.answer(feeds)["y"]
     (weight,) = (numpy_helper.to_array(tensor) for tensor in model.graph.initializer)
-    exact = np.float64(feeds["x"]) @ np.float64(weight if len(weight) == feeds["x"].shape[1] else weight.T)
+    matrix = weight if len(weight) == feeds["x"].shape[1] else weight.T
+    exact = feeds["x"].astype(np.float64) @ matrix.astype(np.float64)
     own = _error(native, exact)
     for emulated in (mezzo.emulate(model, feeds, plan=plan)["y"], mezzo.emulate(result, feeds)["y"]):
         assert abs(_error(emulated, exact) - own) <= _TOLERANCE * own

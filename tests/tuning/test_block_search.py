@@ -243,3 +243,26 @@ def test_runs_of_single_weights_are_resumed_for_another_budget(tmp_path: Path, m
     monkeypatch.setattr(OnnxWeightTrials, "_run_suffix", refuse)
     monkeypatch.setattr(OnnxWeightTrials, "_run_whole", refuse)
     assert tune("resumed.onnx", 0.05, state) == alone
+
+
+def test_weights_in_blocks_and_int8_share_one_budget() -> None:
+    """The error told is of both: the table's rounding, and INT8 matmuls."""
+    rng, nodes = np.random.default_rng(0), ["h0 = Gather (table, ids)"]
+    weights = {"table": rng.standard_normal((512, 256))}
+    for layer in range(4):
+        weights[f"w{layer}"] = rng.standard_normal((256, 256)) / 11
+        nodes.append(f"m{layer} = MatMul (h{layer}, w{layer}) h{layer + 1} = Relu (m{layer})")
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 20]> g (int64[b,s] ids) => (float[b,s,256] h4) { ' + " ".join(nodes) + " }"
+    )
+    for name, array in weights.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array.astype(np.float32), name))
+    data = {"ids": rng.integers(0, 512, (64, 16))}
+    tuned = mezzo.tune(model, to="int4,int8", decode=0, data=data, max_error=0.15, check=False)
+    assert [f"{weight.value}: {weight.stored_as}" for weight in tuned.plan.weights] == [
+        "table: int4", "w0: int8", "w1: int8", "w2: int8", "w3: int8",
+    ]  # fmt: skip
+    search = tuned.measured.search
+    assert search.is_within_budget and search.budget == 0.15
+    # Held-out samples are other words of the same table: errors of means of thousands of elements.
+    assert search.error == pytest.approx(search.held_out_error, rel=0.2)

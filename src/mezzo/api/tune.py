@@ -142,13 +142,14 @@ def tune(
     chosen = chosen.with_settings(**goal.settings())
     model, chosen = fuse(model, chosen)
     whole_goal: Goal | None = None
+    stored_error = 0.0
     if chosen.planning.weight_bits:
         stored = StorageTuner(model=model, options=chosen, session=session, goal=goal)
         if not chosen.planning.line.others:
             decided, result, measured = stored.verified()
             return finish(model, decided, result, dst, overwrite=overwrite, measured=measured)
         whole_goal = goal
-        model, chosen, goal = stored.beside_floats()
+        model, chosen, goal, stored_error = stored.with_storage()
     graph = model.read(chosen.planning.low).graph
     scores = ScoreCache.of(session, graph, dict(chosen.settings))
     model, chosen = _calibrated(model, chosen, session)
@@ -176,6 +177,7 @@ def tune(
         measurement=measurement,
         convert_alone=convert_alone,
         goal=whole_goal,
+        stored_error=stored_error,
     )
     decided, result, measured = final.verified()
     return finish(model, decided, result, dst, overwrite=overwrite, measured=measured)

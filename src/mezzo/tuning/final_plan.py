@@ -45,7 +45,8 @@ class _Verified(NamedTuple):
 class FinalPlan:
     """The plan that a tuner chooses. `measurement`: of costs on the target, if they were measured;
     `convert_alone` converts without a search, to a file if given a path. `checks` are counted.
-    `goal`: that of the result, where the tuner's is for a part of its error.
+    `goal`: that of the result, where the tuner's is for a part of its error; `stored_error`: the
+    other part, of weights in blocks.
     """
 
     tuner: Tuner
@@ -53,6 +54,7 @@ class FinalPlan:
     measurement: Measurement | None
     convert_alone: "Callable[[Path | None], Converted]"
     goal: Goal | None = None
+    stored_error: float = 0.0
     checks: int = 0
 
     def verified(self) -> "tuple[Decided, Artifact, Measured]":
@@ -122,13 +124,17 @@ class FinalPlan:
             budget=(
                 comparison.verdict.budget
                 if choosing.score is None
-                else tuner.goal.bound(choosing.score)
+                else (self.goal or tuner.goal).bound(choosing.score)
             ),
             margin=tuner.goal.margin,
             evaluations=tuner.evaluations,
             partial_evaluations=tuner.probes,
             checks=self.checks,
-            error=largest if choosing.score is None else choosing.score.error,
+            error=(
+                largest
+                if choosing.score is None
+                else math.hypot(choosing.score.error, self.stored_error)
+            ),
             held_out_error=None if tuner.session.held_out is None else largest,
             is_within_budget=verified.excess <= 1.0 and not unknown,
             stopped_by=choosing.stopped_by,

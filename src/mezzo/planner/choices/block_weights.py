@@ -253,7 +253,8 @@ def faster_in_integers(graph: Graph, planning: PlanningOptions) -> frozenset[int
         node.id
         for node in graph.nodes
         if node.kind is Kind.OP
-        and target.quantized_kernels(quantized, *node.signature.operator, node.attributes)
+        for row in target.quantized_kernels(quantized, *node.signature.operator, node.attributes)
+        if any(operand.is_weight for operand in row.operands)
     )
 
 

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mezzo.evaluate.data_session import DataSession
 from mezzo.numerics.measures import (
@@ -32,6 +32,17 @@ if TYPE_CHECKING:
 _FOR_FLOATS = 0.1
 # Without a budget of error, other data may have this many times the error of the search's.
 _ON_OTHER_DATA = 1.25
+
+
+class StoredPart(NamedTuple):
+    """A model whose weights have their storage, which `options` say, with its error on the data of
+    the search, and the goal of what follows.
+    """
+
+    model: "Model"
+    options: Options
+    goal: Goal
+    error: float
 
 
 @dataclass(kw_only=True)
@@ -86,18 +97,18 @@ class StorageTuner:
         planning = replace(self.options.planning, in_blocks=dict(plan.in_blocks))
         return replace(self.options, planning=planning)
 
-    def beside_floats(self) -> "tuple[Model, Options, Goal]":
-        """The model and options with the storage chosen, and the goal that is left to levels of
-        floats: squared errors add up.
+    def with_storage(self) -> "StoredPart":
+        """The model and options with the storage chosen, and the goal that is left to levels:
+        squared errors add up.
         """
         plan, _ = self.choose(1.0 / math.sqrt(1.0 - _FOR_FLOATS))
         model = self.model.exchanged(self.search.exchanged(plan))
         if self.goal.max_error is None:
-            return model, self.planned(plan), self.goal
+            return StoredPart(model, self.planned(plan), self.goal, plan.error or 0.0)
         left = self.goal.max_error**2 - ((plan.error or 0.0) * self.goal.margin) ** 2
         least = self.goal.max_error * math.sqrt(_FOR_FLOATS)
         goal = replace(self.goal, max_error=max(math.sqrt(max(left, 0.0)), least))
-        return model, self.planned(plan), goal
+        return StoredPart(model, self.planned(plan), goal, plan.error or 0.0)
 
     def verified(self) -> "tuple[Decided, Artifact, Measured]":
         """Choose a plan and check it on data that the search has not seen, and tighten the budget
