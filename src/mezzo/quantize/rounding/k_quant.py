@@ -24,7 +24,7 @@ from mezzo.quantize.arithmetic.block_grid import (
 from mezzo.quantize.arithmetic.grid_search import GridFit, GridSearch, squared_loss
 
 # Candidate scales divide the block's range into this many more steps than the storage has.
-_MORE_STEPS = tuple(number / 5 for number in range(-5, 6))
+_MORE_STEPS = tuple(number / 5 for number in range(-5, 6, 2))
 
 
 class KQuant(GridRounding):
