@@ -47,6 +47,7 @@ _LISTED: Mapping[str, tuple[object, Written]] = {
     "calibrator": ("entropy", "entropy"),
     "assume": ({"x": "0..1"}, ("x=0..1",)),
     "correct": ("smooth,bias", "smooth,bias"),
+    "decode": ("0.5", "0.5"),
 }
 
 

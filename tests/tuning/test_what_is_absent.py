@@ -23,7 +23,8 @@ def test_what_is_not_said_of_a_measurement_is_absent(record: type) -> None:
     """None, no, or nothing; but how sure an interval is and how many units were measured together are always known."""
     for field in dataclasses.fields(record):
         if field.default is not dataclasses.MISSING and field.name not in ("confidence", "together", "names"):
-            absent = False if field.type is bool else () if str(field.type).startswith("tuple") else None
+            is_tuple = str(field.type).startswith("tuple") and not str(field.type).endswith("None")
+            absent = False if field.type is bool else () if is_tuple else None
             assert field.default is absent or field.default == absent == (), field.name
 
 

@@ -68,6 +68,12 @@ OPTIONAL: tuple[Package, ...] = (
         needs=("numpy", "ml_dtypes", "onnx"),
     ),
     Package(
+        name="onnxruntime-genai",
+        module="onnxruntime_genai",
+        purpose="exports language models, and runs them",
+        extra="onnxruntime-genai",
+    ),
+    Package(
         name="openvino",
         module="openvino",
         purpose="runs and times results",

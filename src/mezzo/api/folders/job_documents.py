@@ -65,7 +65,7 @@ def _spell_request(job: ModelJob) -> Document:
 def _plain(job: ModelJob, name: str, value: object) -> object:
     """A value as JSON data. Raises InputError: it is an object that a document cannot hold."""
     match value:
-        case None | bool() | int() | float() | str():
+        case None | bool() | int() | str():
             return value
         case os.PathLike():
             return os.fspath(value)

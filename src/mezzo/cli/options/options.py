@@ -241,9 +241,7 @@ def _parameter(option: Field[Any], defaults: Mapping[str, str]) -> inspect.Param
     match about(option).form:
         case Form.FLAG:
             kind, default = bool, False
-        case Form.SHARE:
-            kind, default = float, option.default
-        case Form.FORMATS | Form.CHOICE | Form.WORDS | Form.NAME:
+        case Form.FORMATS | Form.CHOICE | Form.WORDS | Form.NAME | Form.SHARE:
             default = defaults.get(option.name, option.default)
             kind = str | None if default is None else str
         case Form.PATTERNS | Form.PATHS | Form.PATH_DTYPES | Form.PORT_DTYPES | Form.PORT_ENDS:

@@ -12,14 +12,14 @@ from mezzo.contracts.options.option import Form, OptionInfo, about, spell_option
 from mezzo.formats.dtypes import FORMATS, HIGH, LEVEL_DTYPES, LOW_DTYPES, DType
 from mezzo.formats.format_words import AUTO, read_format, spell_formats
 
-# An option as written: a word, a number, several words, or a flag; None if it is absent.
-Written = str | float | tuple[str, ...] | bool | None
+# An option as written: a word, several words, or a flag; None if it is absent.
+Written = str | tuple[str, ...] | bool | None
 
 
 def read(option: Field[Any], written: Written) -> object:
     """The library's value of an option. Raises InputError: there is no such value."""
     match written:
-        case bool() | float() | None | str():
+        case bool() | None | str():
             return written
         case _:
             return _read_parts(spelled(option), about(option), written)

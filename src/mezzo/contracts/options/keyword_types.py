@@ -26,7 +26,7 @@ class PlanOptions(TypedDict, total=False):
     opset: str | None
     calibrator: str | None
     quantize_mode: str | None
-    decode: float | None
+    decode: float | str | None
     fuse: str | None
     correct: str | None
     assume: Mapping[str, str] | None

@@ -212,8 +212,8 @@ class Request:
             also=("mode", "quant-mode"),
         ).as_metadata(),
     )
-    decode: float = field(
-        default=1.0,
+    decode: float | str = field(
+        default="1",
         metadata=OptionInfo(
             "With int4 or int8w and int8: the share of the time at one row, as where a language"
             " model writes; at many rows matmuls take int8.",
@@ -311,6 +311,8 @@ def _tidy(option_about: OptionInfo, value: Any) -> object:
         case ((Form.CHOICE | Form.PORT_DTYPES), str()):
             meant = matching_names(value, dict.fromkeys(option_about.choices, ()))
             return meant[0] if meant else value
+        case Form.SHARE, (str() | float() | int()):
+            return _tidy_number(value)
         case Form.WORDS, str():
             return settle_words(value, option_about.choices)
         case ((Form.PORT_DTYPES | Form.PATH_DTYPES), Mapping()):
@@ -320,6 +322,13 @@ def _tidy(option_about: OptionInfo, value: Any) -> object:
         case ((Form.PATTERNS | Form.PATHS), str()):
             return (value,)
     return value
+
+
+def _tidy_number(given: object) -> str:
+    try:
+        return f"{float(str(given)):g}"
+    except ValueError:
+        return str(given)
 
 
 def _tidy_ends(ends: object) -> object:
