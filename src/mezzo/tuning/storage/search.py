@@ -59,13 +59,19 @@ _WORTHWHILE = 0.005
 class StoragePlan:
     """One storage for each weight, by name; those in floats are left out. `predicted`, `error`: the
     relative error of the outputs, predicted and measured on the data of the search, None if it was
-    not run.
+    not run. `factor`: measured over predicted squares of the plan that was run before it.
     """
 
     in_blocks: Mapping[str, BlockStorage]
     size_bytes: int
     predicted: float
     error: float | None
+    factor: float = 1.0
+
+    @property
+    def expected(self) -> float:
+        """The error that was expected of it before it was run."""
+        return self.predicted * math.sqrt(self.factor)
 
 
 class BlockSearch:
@@ -164,7 +170,7 @@ class BlockSearch:
             assert selection is not None, "floats have no error"
             if selection.cost >= best.size_bytes * (1 - _WORTHWHILE):
                 return best, "no plan with fewer bytes holds the budget"
-            plan = self.measured(self._plan(selection, None))
+            plan = self.measured(replace(self._plan(selection, None), factor=factor))
             assert plan.error is not None, "it was run"
             if plan.error <= max_error:
                 best = plan

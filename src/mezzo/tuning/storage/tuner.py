@@ -142,7 +142,7 @@ class StorageTuner:
         error, tried = largest_error(comparison), self.search.tried
         units = self._units()
         unknown = comparison.verdict.unknown
-        pairs = [(each.predicted, each.error) for each in tried if each.error is not None]
+        pairs = [(each.expected, each.error) for each in tried if each.error is not None]
         source = self.search.data_source()
         return Measured(
             data=source,
@@ -192,7 +192,7 @@ def _point(each: StoragePlan, chosen: StoragePlan) -> FrontierPoint:
         weight=0.0,
         cost=each.size_bytes,
         low_nodes=len(each.in_blocks),
-        predicted_error=each.predicted,
+        predicted_error=each.expected,
         error=each.error,
         is_chosen=each is chosen,
     )
