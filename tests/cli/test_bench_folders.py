@@ -106,5 +106,5 @@ def test_without_the_runtime_a_line_says_what_to_install(here: Path) -> None:
     importlib.invalidate_caches()
     if importlib.util.find_spec("onnxruntime_genai") is not None:
         pytest.skip("onnxruntime-genai is installed")
-    with pytest.raises(InputError, match="onnxruntime-genai is not installed; pip install onnxruntime-genai"):
+    with pytest.raises(InputError, match='onnxruntime-genai is not installed; pip install "onnxruntime-genai'):
         mezzo.bench_folders(["fast"])
