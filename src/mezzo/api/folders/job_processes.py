@@ -8,16 +8,15 @@ had, and another one takes its place.
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self
 
 from mezzo.api.folders.job_documents import read_job, revive_result, spell_job, spell_result
+from mezzo.api.folders.json_process import JsonProcess
 from mezzo.api.folders.model_jobs import JobResult, ModelJob, failure_of, try_job
 from mezzo.api.folders.records import FailedFile
 from mezzo.common.errors import InputError
@@ -31,7 +30,6 @@ from mezzo.common.message_style import (
 from mezzo.report.records.documents import Document
 
 _PROGRAM = "from mezzo.api.folders.job_processes import serve; serve()"
-_ENDS_WITHIN_S = 5.0
 
 JobOutcome = JobResult | FailedFile
 
@@ -46,25 +44,17 @@ class _Process:
     """A process that runs one job at a time. `setting` is its first line."""
 
     def __init__(self, setting: Document) -> None:
-        path = os.pathsep.join(filter(None, sys.path))
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _PROGRAM],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": path},
-        )
+        self._process = JsonProcess(_PROGRAM)
         self.is_over = False
-        self._send(setting)
+        self._process.send(setting)
 
     def run(self, job: ModelJob, document: Document) -> JobOutcome:
         """Run a job and wait for its outcome."""
-        self._send(document)
-        assert self._process.stdout is not None, "it is a pipe"
-        line = self._process.stdout.readline()
-        if not line.endswith(b"\n"):
+        self._process.send(document)
+        reply = self._process.receive()
+        if reply is None:
             self.is_over = True
             return FailedFile(job.name, f"{job.name!r}: its process {self._spell_end()}")
-        reply = json.loads(line)
         if "failure" in reply:
             return FailedFile(*reply["failure"])
         return revive_result(reply, job.staged)
@@ -72,28 +62,10 @@ class _Process:
     def end(self) -> None:
         """End the process, at once if it runs a job."""
         self.is_over = True
-        self._process.kill()
-        self._wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            with suppress(OSError):  # what was not sent
-                assert pipe is not None, "both are pipes"
-                pipe.close()
-
-    def _send(self, document: Document) -> None:
-        assert self._process.stdin is not None, "it is a pipe"
-        with suppress(OSError):  # the process is over, which reading its answer tells
-            self._process.stdin.write(json.dumps(document).encode() + b"\n")
-            self._process.stdin.flush()
-
-    def _wait(self) -> int:
-        try:
-            return self._process.wait(_ENDS_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            return self._process.wait()
+        self._process.end()
 
     def _spell_end(self) -> str:
-        code = self._wait()
+        code = self._process.wait()
         if code >= 0:
             return f"ended with code {code}; convert it alone to see why"
         memory = ", as for lack of memory" if -code == signal.SIGKILL else ""

@@ -1,11 +1,8 @@
 """Tokens per second of language models side by side, in onnxruntime-genai: mezzo.bench_folders."""
 
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from mezzo.api.folders.genai import CONFIG, read_config
+from mezzo.api.folders.json_process import JsonProcess
 from mezzo.common.errors import InputError
 from mezzo.common.machine import count_cores, find_load, find_machine
 from mezzo.common.message_style import option
 from mezzo.common.packages import find_version, missing
-from mezzo.common.telemetry import OPT_OUTS
 from mezzo.common.unsupported_files import describe_folder
 from mezzo.contracts.frontend import Progress
 from mezzo.numerics.measures import Load
@@ -28,7 +25,6 @@ _RUNTIME = "onnxruntime-genai"
 _PROGRAM = "from mezzo.api.language_models.generation_worker import serve; serve()"
 PROMPT_TOKENS, NEW_TOKENS, ROUNDS = 128, 64, 8
 _MOST_THREADS, _SEED = 1024, 0
-_ENDS_WITHIN_S = 5.0
 
 
 def bench_folders(
@@ -109,11 +105,7 @@ class _Worker:
     def __init__(self, folder: Path, prompt: Sequence[int], threads: int | None) -> None:
         self.prefill_ns: list[float] = []
         self.decode_ns: list[float] = []
-        path = os.pathsep.join(filter(None, map(os.path.abspath, filter(None, sys.path))))
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, env={**os.environ, **OPT_OUTS, "PYTHONPATH": path},
-        )  # fmt: skip
+        self._process = JsonProcess(_PROGRAM, is_silent=True)
         request = {
             "folder": os.path.abspath(folder), "prompt": prompt, "new_tokens": NEW_TOKENS,
             "threads": threads,
@@ -132,33 +124,16 @@ class _Worker:
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         """The answer to a request; notes the fault if there is one."""
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None and stdout is not None, "both are pipes"
-        with suppress(OSError):  # the process is over, which reading its answer tells
-            stdin.write(json.dumps(request).encode() + b"\n")
-            stdin.flush()
-        line = stdout.readline()
-        answer: dict[str, Any] = json.loads(line) if line.endswith(b"\n") else {}
-        if not line.endswith(b"\n"):
-            answer = {"fault": f"its process ended with code {self._end()}"}
+        self._process.send(request)
+        answer = self._process.receive()
+        if answer is None:
+            answer = {"fault": f"its process ended with code {self._process.wait()}"}
         self.fault = answer.get("fault", self.fault)
         return answer
 
-    def _end(self) -> int:
-        try:
-            return self._process.wait(_ENDS_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            return self._process.wait()
-
     def close(self) -> None:
         """End the process."""
-        self._process.kill()
-        self._end()
-        for file in (self._process.stdin, self._process.stdout):
-            with suppress(OSError):  # what was not sent
-                assert file is not None, "both are pipes"
-                file.close()
+        self._process.end()
 
 
 def _row(path: Path, worker: _Worker, workers: Sequence[_Worker]) -> TokenTimes:
