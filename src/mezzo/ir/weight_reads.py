@@ -2,6 +2,7 @@
 table of embeddings.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from mezzo.ir.graph import Graph
@@ -33,6 +34,12 @@ def weight_reads(graph: Graph, value: int) -> list[WeightRead]:
         else:
             reads += (WeightRead(later, use.node) for later in graph.uses[result])
     return reads
+
+
+def nodes_of(reads: Iterable[WeightRead]) -> list[int]:
+    """Ids of the operators that read a weight, each after the Transpose between."""
+    nodes = [node for use, through in reads for node in (through, use.node) if node is not None]
+    return list(dict.fromkeys(nodes))
 
 
 def _transposed(graph: Graph, use: Use) -> int | None:

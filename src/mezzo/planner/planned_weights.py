@@ -9,7 +9,7 @@ from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import FORMATS, STORED_AS, DType, size_bits
 from mezzo.formats.format_words import weight_word
 from mezzo.ir.graph import Graph
-from mezzo.ir.weight_reads import weight_reads
+from mezzo.ir.weight_reads import nodes_of, weight_reads
 from mezzo.planner.choices.block_weights import BlockWeight, FloatWeight, judge_weights
 from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.planner import nodes_in_floats
@@ -35,44 +35,33 @@ def planned_weights(
     for number in by_bits[bits[0]] if bits else ():
         storage = in_blocks.get(number)
         judged = {count: by_value[number] for count, by_value in by_bits.items()}
-        rule, because = (
-            _why_quantized(quantized[number])
-            if number in quantized
-            else _why_floats(judged, planning)
-            if storage is None
-            else _why_blocks(judged[storage.bits], planning)
-        )
         elements = graph.values[number].elements
         before = graph.values[number].dtype
         assert before is not None, "a float has a dtype"
+        if storage is not None:
+            stored_bytes = _size_in_blocks(graph, number, storage)
+            rule, because = _why_blocks(judged[storage.bits], planning)
+        else:
+            integers = quantized.get(number)
+            kept = dtypes.get(number, {before}) if integers is None else STORED_AS[integers][:1]
+            stored_bytes = sum(elements * size_bits(dtype) // 8 for dtype in kept)
+            rule, because = (
+                _why_floats(judged, planning) if integers is None else _why_quantized(integers)
+            )
         weights.append(
             PlannedWeight(
                 name=graph.producer(number).name,
                 value=graph.values[number].name,
                 size_bytes=elements * size_bits(before) // 8,
-                stored_bytes=(
-                    elements * size_bits(STORED_AS[quantized[number]][0]) // 8
-                    if number in quantized
-                    else sum(
-                        elements * size_bits(dtype) // 8 for dtype in dtypes.get(number, {before})
-                    )
-                    if storage is None
-                    else _size_in_blocks(graph, number, storage)
-                ),
+                stored_bytes=stored_bytes,
                 storage=storage,
                 rule=rule,
                 because=because,
-                readers=tuple(_readers(graph, number)),
+                readers=tuple(graph.nodes[n].name for n in nodes_of(weight_reads(graph, number))),
                 quantized=quantized.get(number),
             )
         )
     return tuple(weights)
-
-
-def _readers(graph: Graph, number: int) -> list[str]:
-    """Names of the operators that read a weight, and of Transposes between."""
-    nodes = [node for read in weight_reads(graph, number) for node in (read.through, read.use.node)]
-    return list(dict.fromkeys(graph.nodes[node].name for node in nodes if node is not None))
 
 
 def _why_blocks(weight: BlockWeight | FloatWeight, planning: PlanningOptions) -> tuple[str, str]:

@@ -161,17 +161,17 @@ def judge(graph: Graph, planning: PlanningOptions) -> Judged:
         from mezzo.planner.choices.kernels import split_for, with_units
 
         split = split_for(graph, rows, planning.target, line)
-    in_blocks = _blocks_of(graph, planning, nodes_without_blocks(graph, planning))
+    in_blocks = _blocks_of(graph, planning)
     judgements = [
         _judge_side(graph, rows, planning, dtype, split, in_blocks)
         for dtype in line.dtypes
         if dtype is not line.base_dtype
     ]
     quantizing = next((side.quantizing for side in judgements if side.quantizing is not None), None)
-    if quantizing is not None:  # what may not run in integers after all
+    if quantizing is not None and planning.in_blocks is None and planning.weight_bits:
+        # What may not run in integers after all.
         taken = frozenset(number for unit in quantizing.units for number in unit.nodes)
-        without = nodes_in_floats(graph, planning) | taken
-        in_blocks = {**in_blocks, **_blocks_of(graph, planning, without)}
+        in_blocks = {**in_blocks, **_usual_blocks(graph, planning, taken)}
     costs: tuple[Cost | None, ...] = tuple(None if row is None else row.cost for row in rows)
     base_outputs = frozenset(
         number
@@ -217,16 +217,20 @@ def judge(graph: Graph, planning: PlanningOptions) -> Judged:
     )
 
 
-def _blocks_of(
-    graph: Graph, planning: PlanningOptions, without: Set[int]
-) -> dict[int, BlockStorage]:
-    """Storage of weights in blocks, by value id: the given one, or the usual one of the target.
-    `without`: nodes that read none.
-    """
+def _blocks_of(graph: Graph, planning: PlanningOptions) -> dict[int, BlockStorage]:
+    """Storage of weights in blocks, by value id: the given one, or the usual one of the target."""
     if planning.in_blocks is not None:
         return weights_in_blocks(graph, planning.in_blocks, planning.line.dtypes)
     if not planning.weight_bits:
         return {}
+    return _usual_blocks(graph, planning, faster_in_integers(graph, planning))
+
+
+def _usual_blocks(
+    graph: Graph, planning: PlanningOptions, in_integers: Set[int]
+) -> dict[int, BlockStorage]:
+    """The target's usual storage of weights that no node of `in_integers` reads."""
+    without = nodes_in_floats(graph, planning) | in_integers
     return choose_uniform(graph, planning.target, planning.weight_bits, without)
 
 

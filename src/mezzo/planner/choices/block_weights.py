@@ -12,7 +12,7 @@ from mezzo.formats.dtypes import FLOATING, HIGH, DType, size_bits
 from mezzo.formats.format_words import FORMAT_DTYPES, weight_word
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
-from mezzo.ir.weight_reads import WeightRead, weight_reads
+from mezzo.ir.weight_reads import WeightRead, nodes_of, weight_reads
 from mezzo.planner.plan_options import PlanningOptions
 from mezzo.tables.block_kernels import BlockKernel
 from mezzo.tables.policy import Category, NodeVerdict
@@ -267,26 +267,36 @@ def _time(target: Target, dtype: DType, decode: float) -> float | None:
     return decode / one_row + (1.0 - decode) / many
 
 
+class _Readers(NamedTuple):
+    """The kernels that read a weight in blocks, and the operators, with Transposes between, that
+    read its integers, or its own floats. Without kernels, as in a plan that says more than the
+    table, all read its integers.
+    """
+
+    rows: tuple[BlockKernel, ...]
+    of_integers: list[int]
+    of_floats: list[int]
+
+    def may_compute_in(self, dtype: DType) -> bool:
+        """Whether all kernels that read the integers compute in a type."""
+        return all(dtype in row.floats for row in self.rows if not row.reads_floats)
+
+
+def _readers(graph: Graph, target: Target, number: int, storage: BlockStorage) -> _Readers:
+    reads, rows = weight_reads(graph, number), _rows_for(graph, target, number, storage.bits)
+    if rows is None:
+        return _Readers((), nodes_of(reads), [])
+    by_kind: dict[bool, list[WeightRead]] = {False: [], True: []}
+    for read, row in zip(reads, rows, strict=True):
+        by_kind[row.reads_floats].append(read)
+    return _Readers(rows, nodes_of(by_kind[False]), nodes_of(by_kind[True]))
+
+
 def may_read_in(
     graph: Graph, target: Target, number: int, storage: BlockStorage, dtype: DType
 ) -> bool:
     """Whether the kernels that read a weight in blocks compute in a type; true without kernels."""
-    rows = _rows_for(graph, target, number, storage.bits)
-    return rows is None or all(dtype in row.floats for row in rows if not row.reads_floats)
-
-
-def _readers(
-    graph: Graph, target: Target, number: int, storage: BlockStorage, *, reads_floats: bool
-) -> list[int]:
-    """Operators that read a weight in blocks, or its own floats, and Transposes between."""
-    reads, rows = weight_reads(graph, number), _rows_for(graph, target, number, storage.bits)
-    chosen = [
-        read
-        for at, read in enumerate(reads)
-        if (rows is not None and rows[at].reads_floats) is reads_floats
-    ]
-    nodes = [node for read in chosen for node in (read.use.node, read.through)]
-    return [node for node in nodes if node is not None]
+    return _readers(graph, target, number, storage).may_compute_in(dtype)
 
 
 def bound_readers(problem: Problem, target: Target) -> Problem:
@@ -301,20 +311,19 @@ def bound_readers(problem: Problem, target: Target) -> Problem:
     links: list[tuple[int, int, int]] = []
     in_blocks: dict[int, BlockStorage] = {}
     for number, storage in problem.in_blocks.items():
-        readers = _readers(graph, target, number, storage, reads_floats=False)
-        if not may_read_in(graph, target, number, storage, line.base_dtype):
-            low = _common_low(problem, target, number, storage, readers)
+        readers = _readers(graph, target, number, storage)
+        if not readers.may_compute_in(line.base_dtype):
+            low = _common_low(problem, readers)
             if low is None:
                 continue
-            lowered[low].update(readers)
+            lowered[low].update(readers.of_integers)
         in_blocks[number] = storage
-        for dtypes in barred.values():
-            dtypes.update(_readers(graph, target, number, storage, reads_floats=True))
         for dtype in line.other_dtypes:
-            if not may_read_in(graph, target, number, storage, dtype):
-                barred[dtype].update(readers)
-        if storage.form is BlockForm.FUSED and readers:
-            first, *others = dict.fromkeys(readers)
+            barred[dtype].update(readers.of_floats)
+            if not readers.may_compute_in(dtype):
+                barred[dtype].update(readers.of_integers)
+        if storage.form is BlockForm.FUSED and readers.of_integers:
+            first, *others = readers.of_integers
             links += [(at, first, other) for at in line.thresholds for other in others]
 
     def bind(level: int, choices: Iterable[Choice]) -> Iterator[Choice]:
@@ -330,18 +339,13 @@ def bound_readers(problem: Problem, target: Target) -> Problem:
     return replace(bound, links=(*bound.links, *links), in_blocks=in_blocks)
 
 
-def _common_low(
-    problem: Problem,
-    target: Target,
-    number: int,
-    storage: BlockStorage,
-    readers: Collection[int],
-) -> DType | None:
+def _common_low(problem: Problem, readers: _Readers) -> DType | None:
     """A low float that a weight's kernels compute in, and all its readers may; None without one."""
     for level, side in zip(sorted(problem.line.others), problem.sides, strict=True):
         dtype = problem.line.dtypes[level]
-        may_all = all(side.choices[node] in (Choice.FREE, Choice.LOW) for node in readers)
-        if may_all and may_read_in(problem.graph, target, number, storage, dtype):
+        choices = (side.choices[node] for node in readers.of_integers)
+        may_all = all(choice in (Choice.FREE, Choice.LOW) for choice in choices)
+        if may_all and readers.may_compute_in(dtype):
             return dtype
     return None
 
@@ -356,18 +360,15 @@ def keep_readers(
     floats.
     """
     for value, storage in in_blocks.items():
-        for use, through in weight_reads(graph, value):
-            for number in (use.node, *([] if through is None else [through])):
-                if choices[number] in (Choice.FREE, Choice.LOW):
-                    choices[number] = Choice.HIGH
-                    verdicts[number] = NodeVerdict(
-                        category=Category.DENY,
-                        rule="weight-in-blocks",
-                        because=(
-                            f"its weight is stored in {weight_word(storage.bits)}, and such kernels"
-                            " multiply floats"
-                        ),
-                    )
+        word = weight_word(storage.bits)
+        denied = NodeVerdict(
+            category=Category.DENY,
+            rule="weight-in-blocks",
+            because=f"its weight is stored in {word}, and such kernels multiply floats",
+        )
+        for number in nodes_of(weight_reads(graph, value)):
+            if choices[number] in (Choice.FREE, Choice.LOW):
+                choices[number], verdicts[number] = Choice.HIGH, denied
 
 
 def with_scales(problem: Problem, levels: Sequence[int]) -> Problem:
