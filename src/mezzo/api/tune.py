@@ -24,7 +24,7 @@ from mezzo.evaluate.data_session import DataSession, begin, naming_data, open_se
 from mezzo.evaluate.range_measurement import measure_ranges
 from mezzo.evaluate.standards import tables_of
 from mezzo.formats.format_words import WEIGHT_BITS
-from mezzo.numerics.metrics.language import LanguageTallies, grown_caches
+from mezzo.numerics.metrics.language import LanguageTallies
 from mezzo.planner.options import Options, read_options
 from mezzo.quantize.calibration import with_parameters
 from mezzo.quantize.corrections import correct_parameters
@@ -193,8 +193,7 @@ def _shares_on_text(model: "Model", session: DataSession) -> dict[str, float]:
     lab = lab_of(model)
     outputs, ids = lab.native()(batch.feeds), batch.feeds[batch.tokens]
     language = LanguageTallies(tables_of(lab.inputs.slots))
-    has_logits = any(language.are_logits(output, ids) for output in outputs.values())
-    return dict.fromkeys(grown_caches(batch.feeds, outputs), 0.0) if has_logits else {}
+    return dict.fromkeys(language.caches(batch.feeds, outputs, ids), 0.0)
 
 
 def _read_bytes(max_bytes: int | str | None, options: Options) -> int | None:

@@ -4,7 +4,7 @@ outputs can be judged.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mezzo.common.errors import InputError
 from mezzo.contracts.lab import Answers, Pair, Reached, Subject
@@ -12,7 +12,7 @@ from mezzo.formats.dtypes import FORMATS, QUANTIZED, DType
 from mezzo.ir.input_roles import Slot
 from mezzo.numerics.data.data_checks import ALL_NOISE, AnswerWatch, DataWatch, Unknown, judge_noise
 from mezzo.numerics.measures import Comparison, Deviation
-from mezzo.numerics.metrics.language import LanguageTallies, grown_caches
+from mezzo.numerics.metrics.language import LanguageTallies
 from mezzo.numerics.metrics.metrics import Meter
 from mezzo.numerics.statistics.intervals import lone
 from mezzo.numerics.statistics.noise import Shaker, measure_noise
@@ -63,7 +63,10 @@ class Standards:
         self._answers.add(expected, batch.samples, batch.origin)
         ids = None if batch.tokens is None else batch.feeds[batch.tokens]
         if ids is not None and self._noise is None:
-            self._leave_caches(batch, expected, ids)
+            # The logits are judged without the caches that are outputs too.
+            self._caches = sorted(self._language.caches(batch.feeds, expected, ids))
+            for name in self._caches:
+                del self.meters[name]
         for name, meter in self.meters.items():
             pair = expected[name], answers[1][name]
             if ids is None or not self._language.are_logits(expected[name], ids):
@@ -73,14 +76,6 @@ class Standards:
             self._language.add(name, *pair, ids)
         if self._noise is None:
             self._noise = measure_noises(self._reference, batch, expected)
-
-    def _leave_caches(self, batch: "Batch", expected: Answers, ids: Any) -> None:
-        """On running text, judge logits without the caches that are outputs too."""
-        caches = grown_caches(batch.feeds, expected)
-        if any(self._language.are_logits(answer, ids) for answer in expected.values()):
-            self._caches = sorted(caches.intersection(self.meters))
-        for name in self._caches:
-            del self.meters[name]
 
     @property
     def faults(self) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.float64]
 _PIECE = 1 << 16
 
 
-def grown_caches(feeds: Mapping[str, Any], outputs: Mapping[str, Any]) -> frozenset[str]:
+def _grown_caches(feeds: Mapping[str, Any], outputs: Mapping[str, Any]) -> frozenset[str]:
     """Outputs that have the shape of an empty input, grown along its axes of length 0: caches of
     what later tokens read.
     """
@@ -65,6 +65,14 @@ class LanguageTallies:
         is_vocabulary = width in self._tables or width > WIDEST_EMBEDDING
         is_of_tokens = output.shape[:2] == ids.shape and ids.shape[1] > 1
         return is_vocabulary and is_of_tokens and bool(ids.max() < width)
+
+    def caches(
+        self, feeds: Mapping[str, Any], outputs: Mapping[str, Any], ids: Array
+    ) -> frozenset[str]:
+        """Outputs that are caches, which later logits are made of; empty without logits."""
+        if not any(self.are_logits(output, ids) for output in outputs.values()):
+            return frozenset()
+        return _grown_caches(feeds, outputs)
 
     def result(self, name: str) -> NextTokens | None:
         """The figures of an output; None if it holds no logits."""
