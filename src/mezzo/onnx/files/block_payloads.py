@@ -273,20 +273,24 @@ class _RecentGrids:
 
     def grids(self, blocks: Array, storage: BlockStorage) -> tuple[Array, Array]:
         """Scales and zero points, [blocks]."""
-        kept = self._kept.get(_key_of(blocks, storage))
-        if kept is not None:
-            return kept.scales, kept.zero_points.astype(np.int32)
-        rounded = self.round(blocks, storage)
-        return rounded.scales, rounded.zero_points
+        key = _key_of(blocks, storage)
+        kept = self._kept.get(key)
+        if kept is None:
+            rounded = self._search(key, blocks, storage)
+            return rounded.scales, rounded.zero_points
+        return kept.scales, kept.zero_points.astype(np.int32)
 
     def round(self, blocks: Array, storage: BlockStorage) -> RoundedBlocks:
         """Round blocks, and keep their grids."""
         key = _key_of(blocks, storage)
         kept = self._kept.get(key)
-        if kept is not None:
-            zeros = kept.zero_points.astype(np.int32)
-            integers = kept.rounding.round_on(blocks, storage, kept.scales, zeros)
-            return RoundedBlocks(integers, kept.scales, zeros)
+        if kept is None:
+            return self._search(key, blocks, storage)
+        zeros = kept.zero_points.astype(np.int32)
+        integers = kept.rounding.round_on(blocks, storage, kept.scales, zeros)
+        return RoundedBlocks(integers, kept.scales, zeros)
+
+    def _search(self, key: object, blocks: Array, storage: BlockStorage) -> RoundedBlocks:
         rounded = _round(blocks, storage)
         smallest = np.int8 if storage_span(storage.dtype)[1] < 128 else np.uint8
         zeros = rounded.zero_points.astype(smallest)
