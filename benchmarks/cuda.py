@@ -16,7 +16,6 @@ import argparse
 import json
 import math
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -31,6 +30,7 @@ import onnxruntime
 from bf16_hint import read_feeds, relative_error
 from conformance import describe_environment
 from converters import CONVERTERS, Settings
+from gpu import find_gpu
 from rich.console import Console
 from rich.table import Table
 
@@ -205,15 +205,6 @@ def sum_up(console: Console, rows: Sequence[Row]) -> None:
             f"{alike} of {len(pairs)} within a factor of {_ALIKE:.0f}; larger by more: {'; '.join(apart) or 'none'}",
             markup=False,
         )
-
-
-def find_gpu() -> str:
-    """The GPU's name and driver; empty where none can be asked."""
-    command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return ""
 
 
 def _try(path: Path) -> Row | None:

@@ -14,7 +14,6 @@ microseconds per matmul, median of `--rounds` calls, as the runtime launches the
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,6 +27,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
+from gpu import find_gpu
 from onnx import TensorProto, helper
 
 ROWS = (1, 16, 64, 512)
@@ -421,14 +421,6 @@ def timed(scale: int) -> Iterator[Case]:
         yield Case(form="fused", bits=2, block=32, has_zeros=True, floats="fp16", k=k // scale, n=n // scale)
 
 
-def _ask_gpu() -> str:
-    command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return ""
-
-
 def _show(row: Row) -> str:
     parts = [row.case.name]
     if row.errors:
@@ -455,7 +447,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.provider == "CUDAExecutionProvider":
         import torch  # brings CUDA's libraries; its tensors lie on the GPU
 
-        print(f"{_ask_gpu()}; ONNX Runtime {onnxruntime.__version__}; torch {torch.__version__}", flush=True)
+        print(f"{find_gpu()}; ONNX Runtime {onnxruntime.__version__}; torch {torch.__version__}", flush=True)
         onnxruntime.preload_dlls()
     onnxruntime.set_default_logger_severity(4)
     runner = Runner(options.provider)
@@ -468,7 +460,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def save() -> None:
         if options.json is not None:
             document = {
-                "gpu": _ask_gpu(),
+                "gpu": find_gpu(),
                 "onnxruntime": onnxruntime.__version__,
                 "rows": [asdict(row) for row in rows],
             }

@@ -17,7 +17,6 @@ import logging
 import multiprocessing
 import os
 import statistics
-import subprocess
 import sys
 import time
 import traceback
@@ -260,14 +259,6 @@ def _table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def _ask_gpu() -> str:
-    command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return ""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     from torch_networks import NETWORKS
 
@@ -294,9 +285,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         for model in options.models
     ]  # fmt: skip
+    from gpu import find_gpu
     from torch_speed import describe_torch_environment
 
-    environment = describe_torch_environment() | {"gpu": _ask_gpu()}
+    environment = describe_torch_environment() | {"gpu": find_gpu()}
 
     def save(rows: list[Row]) -> None:
         if options.json is not None:
