@@ -320,17 +320,13 @@ def _line(document: dict[str, object]) -> PrecisionLine:
         raise ValueError(f"base is {base}, wanted {HIGH}")
     dtypes = tuple(map(DType, words))
     low_dtypes = {dtype for dtype in FORMATS if size_bits(dtype) < size_bits(HIGH)} - {DType.INT4}
-    if (
-        len(dtypes) < 2
-        or len({*dtypes}) < len(dtypes)
-        or not {HIGH} < {*dtypes} <= {HIGH, *low_dtypes}
-    ):
+    if len({*dtypes}) < len(dtypes) or not {HIGH} <= {*dtypes} <= {HIGH, *low_dtypes}:
         listed, lows = (
             ", ".join(map(str, dtypes)) or "none",
             ", ".join(sorted(map(str, low_dtypes))),
         )
         raise ValueError(
-            f"levels are {listed}, wanted {HIGH} and some of {lows} beside it, each once"
+            f"levels are {listed}, wanted {HIGH}, alone or with some of {lows}, each once"
         )
     if len(QUANTIZED & {*dtypes}) > 1:
         raise ValueError(
