@@ -1,8 +1,10 @@
 """Files of every kind that mezzo reads, mutated: each is read or refused in one line, in bounded time and memory."""
 
+import hashlib
 import io
 import json
 import random
+import shutil
 import time
 import tracemalloc
 import zipfile
@@ -32,6 +34,7 @@ _LONGEST_S = 10.0
 _MOST_BYTES = 300 << 20
 _LONGEST_LINE = 2100
 _TRIALS = 24
+_ROUNDED = ".rounded.safetensors"
 
 _POLICY = """base = "balanced"
 name = "mine"
@@ -98,7 +101,22 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     mezzo.tune(source, data=data, max_error=3e-4, resume=folder / "tune.res")
     mezzo.ranges(source, data, resume=folder / "ranges.res")
+    _save_rounded(folder)
     return folder
+
+
+def _save_rounded(folder: Path) -> None:
+    """A plan of a matmul's weight that was rounded on data, with the file of it."""
+    rng = np.random.default_rng(0)
+    text = '<ir_version: 10, opset_import: ["" : 21]> g (float[n,64] x) => (float[n,64] y) { y = MatMul(x, w) }'
+    model = onnx.parser.parse_model(text)
+    weight = rng.standard_normal((64, 64)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    onnx.save(model, folder / "w.onnx")
+    data = [{"x": rng.standard_normal((200, 64)).astype(np.float32) @ weight} for _ in range(6)]
+    tuned = mezzo.tune(folder / "w.onnx", to="int4", target="onnx", data=data, max_error=0.5, check=False)
+    assert tuned.plan.rounded is not None, "a plan with a file of weights"
+    mezzo.save_plan(tuned.plan, folder / "rounded.json")
 
 
 def _bounded(read: Callable[[], object], seen: str) -> None:
@@ -139,6 +157,9 @@ def _readers(world: Path) -> Mapping[str, tuple[bytes, str, Callable[[Path], obj
             _in_blocks((world / "fp16.json").read_bytes(), model, is_fused=False), "plan.json", replay),
         "plan with fused blocks": (
             _in_blocks((world / "fp16.json").read_bytes(), model, is_fused=True), "plan.json", replay),
+        "plan with rounded weights": (
+            (world / "rounded.json").read_bytes(), "rounded.json",
+            lambda path: mezzo.convert(world / "w.onnx", plan=path, check=False)),
         "plan of INT8": ((world / "int8.json").read_bytes(), "plan.json", replay),
         "search": ((world / "tune.res").read_bytes(), "tune.res", lambda path: mezzo.tune(
             model, data=data, max_error=3e-4, resume=path)),
@@ -157,16 +178,35 @@ def _read_told(data: bytes) -> object:
 
 @pytest.mark.parametrize(
     "kind",
-    ["plan", "plan with blocks", "plan with fused blocks", "plan of INT8", "search", "profile", "layers", "provenance"],
-)
+    [
+        "plan", "plan with blocks", "plan with fused blocks", "plan with rounded weights", "plan of INT8", "search",
+        "profile", "layers", "provenance",
+    ],
+)  # fmt: skip
 def test_mutated_document_is_read_or_refused_in_one_line(world: Path, tmp_path: Path, kind: str) -> None:
     whole, name, read = _readers(world)[kind]
+    shutil.copy(world / f"rounded.json{_ROUNDED}", tmp_path)
     for seed in range(_TRIALS):
         rng = random.Random(f"{kind}{seed}")
         spoiled = spell_json(mutate(json.loads(whole), rng)) if seed % 8 else mutate_bytes(whole, rng)
         path = tmp_path / name
         path.write_bytes(spoiled)
         _bounded(lambda path=path: read(path), f"{kind}, seed {seed}")  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("seed", range(3 * _TRIALS))
+def test_mutated_file_of_weights_is_read_or_refused_in_one_line(world: Path, tmp_path: Path, seed: int) -> None:
+    """Also where the plan states its SHA-256: both may come from a stranger."""
+    rng, whole = random.Random(seed), (world / f"rounded.json{_ROUNDED}").read_bytes()
+    end = 8 + int.from_bytes(whole[:8], "little")
+    header = spell_json(mutate(json.loads(whole[8:end]), rng))
+    spoiled = len(header).to_bytes(8, "little") + header + whole[end:] if seed % 3 else mutate_bytes(whole, rng)
+    (tmp_path / f"rounded.json{_ROUNDED}").write_bytes(spoiled)
+    document = json.loads((world / "rounded.json").read_text())
+    document["rounded"]["sha256"] = hashlib.sha256(spoiled).hexdigest()
+    path = tmp_path / "rounded.json"
+    path.write_text(json.dumps(document))
+    _measure(lambda: mezzo.convert(world / "w.onnx", plan=path, check=False), f"seed {seed}")
 
 
 @pytest.mark.parametrize("kind", ["policy", "target"])

@@ -217,7 +217,7 @@ class ToyModel:
     def corrected(self, corrections: Sequence[Correction]) -> "ToyModel":
         return self
 
-    def exchanged(self, weights: Mapping[str, Array]) -> "ToyModel":
+    def exchanged(self, weights: Mapping[str, object]) -> "ToyModel":
         assert not weights, "no weight of it is stored in blocks"
         return self
 

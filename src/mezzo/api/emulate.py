@@ -13,6 +13,7 @@ from mezzo.contracts.plans import Plan
 from mezzo.conversion.fusing import fused_as
 from mezzo.conversion.replay import read_for
 from mezzo.conversion.results import open_source
+from mezzo.conversion.rounded_weights import with_rounded_weights
 from mezzo.evaluate.answers import read_accumulation
 from mezzo.formats.dtypes import HIGH, DType
 from mezzo.formats.precision_line import Precision
@@ -54,7 +55,7 @@ def emulate(
     if plan is None:
         return dict(lab_of(opened).emulated(accumulation)(feeds))
     loaded_plan = plan if isinstance(plan, Plan) else load_plan(plan)
-    opened = fused_as(opened, loaded_plan)
+    opened = with_rounded_weights(fused_as(opened, loaded_plan), loaded_plan)
     lab = lab_of(opened)
     reading = read_for(opened, loaded_plan)
     precisions = _bind(reading.graph, loaded_plan, lab.formats)

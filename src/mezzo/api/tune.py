@@ -142,14 +142,14 @@ def tune(
     chosen = chosen.with_settings(**goal.settings())
     model, chosen = fuse(model, chosen)
     whole_goal: Goal | None = None
-    stored_error = 0.0
+    stored_error, rounded = 0.0, None
     if chosen.planning.weight_bits:
         stored = StorageTuner(model=model, options=chosen, session=session, goal=goal)
         if not chosen.planning.line.others:
             decided, result, measured = stored.verified()
             return finish(model, decided, result, dst, overwrite=overwrite, measured=measured)
         whole_goal = goal
-        model, chosen, goal, stored_error = stored.with_storage()
+        model, chosen, goal, stored_error, rounded = stored.with_storage()
     graph = model.read(chosen.planning.low).graph
     scores = ScoreCache.of(session, graph, dict(chosen.settings))
     model, chosen = _calibrated(model, chosen, session)
@@ -180,6 +180,7 @@ def tune(
         stored_error=stored_error,
     )
     decided, result, measured = final.verified()
+    decided = decided.with_rounded(rounded)
     return finish(model, decided, result, dst, overwrite=overwrite, measured=measured)
 
 

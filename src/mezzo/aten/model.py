@@ -120,7 +120,8 @@ class TorchModel:
         return self
 
     def exchanged(self, weights: Mapping[str, object]) -> "TorchModel":
-        assert not weights, "weights of PyTorch programs are not stored in blocks"
+        if weights:
+            raise InputError(f"{self.name}: weights of PyTorch programs are not stored in blocks")
         return self
 
     def corrected(self, corrections: Sequence[Correction]) -> "TorchModel":

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mezzo.contracts.lab import Lab
     from mezzo.contracts.plans import Edit
     from mezzo.contracts.replacements import Replacement
+    from mezzo.formats.weight_grid import GridElements
     from mezzo.ir.graph import Graph
     from mezzo.tables.target import Respelling
 
@@ -255,7 +256,7 @@ class Model(Protocol):
         Raises InputError: a name is no FP32 constant there, or has another shape.
         """
 
-    def exchanged(self, weights: "Mapping[str, npt.NDArray[np.float32]]") -> "Model":
+    def exchanged(self, weights: "Mapping[str, npt.NDArray[np.float32] | GridElements]") -> "Model":
         """The model with other elements of FP32 constants of its main graph, by name of the
         value; itself without any.
 

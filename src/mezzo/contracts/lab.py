@@ -174,8 +174,8 @@ class WeightTrials(Protocol):
         blocks.
         """
 
-    def keep(self, numbers: "npt.NDArray[np.float32]") -> "npt.NDArray[np.float32]":
-        """The same elements, on disk where the model's weights are read from files."""
+    def keep(self, numbers: "npt.NDArray[Any]") -> "npt.NDArray[Any]":
+        """The same numbers, on disk where the model's weights are read from files."""
 
     def run(self, feeds: Feeds, exchanged: "Mapping[int, npt.NDArray[np.float32]]") -> Answers:
         """The outputs with these elements in place of weights. Raises InputError: the feeds do not

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from mezzo.common.late_binding import function_above
 from mezzo.contracts.corrections import Correction
 from mezzo.contracts.quantized_level import DynamicProduct
+from mezzo.contracts.rounding import RoundedWeights
 from mezzo.formats.block_storage import BlockForm, BlockStorage
 from mezzo.formats.dtypes import FORMATS, DType
 from mezzo.formats.format_words import WEIGHT_BITS, weight_word, words_of
@@ -189,11 +190,12 @@ class Plan(Displayed):
     the options of the plan, by name. `limits`: clamped constants: source name and bound.
     `quantized`: quantization parameters by value name; `dynamic`: names of nodes with dynamic
     quantization; `corrected`: constants changed before planning; `in_blocks`: storage of weights by
-    name. `origin`: recorded decisions of the model that affect the plan; `gain`: the target's
-    performance row; `choice`: the reason for a default format; `obstacle`: why the opset was not
-    raised though more would run low; `apart`: number of operators that compute in a float that is
-    no level of the plan, by dtype. `names` and `weights` are empty for a plan loaded without its
-    model. They, nodes and fingerprint are computed on first access: most conversions need none.
+    name; `rounded`: those of them that its search has rounded on data. `origin`: recorded decisions
+    of the model that affect the plan; `gain`: the target's performance row; `choice`: the reason
+    for a default format; `obstacle`: why the opset was not raised though more would run low;
+    `apart`: number of operators that compute in a float that is no level of the plan, by dtype.
+    `names` and `weights` are empty for a plan loaded without its model. They, nodes and fingerprint
+    are computed on first access: most conversions need none.
     """
 
     line: PrecisionLine
@@ -210,6 +212,7 @@ class Plan(Displayed):
     dynamic: tuple[str, ...] = ()
     corrected: tuple[Correction, ...] = ()
     in_blocks: tuple[tuple[str, BlockStorage], ...] = ()
+    rounded: RoundedWeights | None = None
     gain: Gain | None = field(default=None, repr=False, compare=False)
     choice: str | None = field(default=None, repr=False, compare=False)
     obstacle: str | None = field(default=None, repr=False, compare=False)
@@ -294,8 +297,9 @@ class Plan(Displayed):
         return explanation
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the plan as a JSON file, for `mezzo.convert(plan=...)`. Raises InputError: the file
-        cannot be written.
+        """Write the plan as a JSON file, for `mezzo.convert(plan=...)`, and weights that were
+        rounded on data next to it, to PATH.rounded.safetensors. Raises InputError: a file cannot be
+        written.
         """
         function_above("io.planfile", "save_plan")(self, path)
 

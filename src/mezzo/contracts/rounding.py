@@ -1,6 +1,8 @@
 """Rounding contract: blocks of a weight in, low-bit integers with scales and zero points out."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
@@ -21,6 +23,19 @@ class RoundedBlocks(NamedTuple):
     integers: "Integers"
     scales: "Floats"
     zero_points: "Integers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundedWeights:
+    """Weights that a plan's search has rounded on data: the content of a file of them.
+
+    `where`: names it in messages; `content`: what it holds, which has this SHA-256. It raises
+    InputError: the file is missing or has changed.
+    """
+
+    sha256: str
+    where: str = field(compare=False)
+    content: Callable[[], memoryview] = field(repr=False, compare=False)
 
 
 class Rounding(ABC):

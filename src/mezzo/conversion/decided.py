@@ -1,7 +1,7 @@
 """The decision for one model: reading, plan and levels; refusal of out-of-range weights."""
 
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +14,7 @@ from mezzo.common.message_style import setting
 from mezzo.contracts.plans import Plan
 from mezzo.contracts.problem import Problem
 from mezzo.contracts.reading import Reading
+from mezzo.contracts.rounding import RoundedWeights
 from mezzo.formats.dtypes import FORMATS
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
@@ -39,6 +40,10 @@ class Decided:
     spell_record: Callable[[], str] | None = (
         None  # the metadata record; call after the edits are applied
     )
+
+    def with_rounded(self, rounded: RoundedWeights | None) -> "Decided":
+        """The same, whose plan has weights that its search has rounded on data."""
+        return replace(self, plan=replace(self.plan, rounded=rounded))
 
     @property
     def may_gain(self) -> bool:

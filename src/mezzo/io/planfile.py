@@ -4,14 +4,19 @@ import base64
 import json
 import math
 import os
+import re
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 
 from mezzo.common.documents import parse_json
 from mezzo.common.errors import InputError
 from mezzo.common.file_kinds import detect_kind
 from mezzo.common.message_style import either
-from mezzo.common.safe_paths import read_file, write_file
+from mezzo.common.safe_paths import check_destination, read_file, write_file
+from mezzo.common.staging import Staging
 from mezzo.contracts.plans import Plan, PlannedNode
+from mezzo.contracts.rounding import RoundedWeights
 from mezzo.formats.block_storage import (
     ACCURACY_LEVELS,
     BITS,
@@ -25,18 +30,25 @@ from mezzo.formats.precision_line import Precision, PrecisionLine, uniform
 from mezzo.formats.quantization import Quantization
 from mezzo.io.corrections import read_corrections, spell_corrections
 from mezzo.io.provenance import spell_precision
+from mezzo.io.rounded_weights import refer_to_weights
 from mezzo.tables.policy import Category
 
 FORMAT = "mezzo-plan/1"
 _MAX_BYTES = 1 << 30
 _MAX_VERSION = 1000
 _MOST_AXES = 64
+_ROUNDED_SUFFIX = ".rounded.safetensors"
+# No separator of folders, drives or streams, and neither "." nor "..".
+_BARE_NAME = re.compile(r"(?!\.{1,2}$)[^/\\:\x00-\x1f]{1,255}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 # The dialect of older files, which have the key "opset" and no dialect.
 _OLD_DIALECT, _OLD_VERSION = "onnx", "opset"
 
 
-def to_json(plan: Plan) -> str:
-    """A plan as a JSON document, with one node per line, so that diffs show what changed."""
+def to_json(plan: Plan, rounded_name: str | None = None) -> str:
+    """A plan as a JSON document, with one node per line, so that diffs show what changed.
+    `rounded_name`: of the file of weights that were rounded on data.
+    """
     head: dict[str, object] = {
         "format": FORMAT,
         "fingerprint": plan.fingerprint,
@@ -54,6 +66,8 @@ def to_json(plan: Plan) -> str:
         head["dynamic"] = list(plan.dynamic)
     if plan.in_blocks:
         head["in_blocks"] = {name: _spell_storage(storage) for name, storage in plan.in_blocks}
+    if plan.rounded is not None and rounded_name is not None:
+        head["rounded"] = {"file": rounded_name, "sha256": plan.rounded.sha256}
     if plan.corrected:
         head["corrected"] = spell_corrections(plan.corrected)
     lines = [json.dumps(_node(node), ensure_ascii=False) for node in plan.nodes]
@@ -105,17 +119,39 @@ def _spell_storage(storage: BlockStorage) -> dict[str, object]:
 
 
 def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
-    """Write a plan atomically. Raises InputError: it is no plan, or the path cannot be written."""
+    """Write a plan, and its weights that were rounded on data to PATH.rounded.safetensors: both
+    appear, or none. Raises InputError: it is no plan, a path cannot be written, or the file of the
+    weights that it was read with is missing or has changed.
+    """
     if not isinstance(plan, Plan):
         raise InputError(
             f"{type(plan).__name__} is no plan, and a plan is saved; results have one as .plan, and"
             " 'mezzo.plan(model)' makes one"
         )
-    write_file(path, to_json(plan).encode(), "plan")
+    if plan.rounded is None:
+        write_file(path, to_json(plan).encode(), "plan")
+        return
+    place = Path(path)
+    weights_place = place.with_name(place.name + _ROUNDED_SUFFIX)
+    content = plan.rounded.content()
+    for each in (place, weights_place):
+        check_destination(each, "plan")
+    try:
+        with Staging() as staging:
+            with staging.create(weights_place) as sink:
+                sink.write(content)
+            with staging.create(place) as sink:
+                sink.write(to_json(plan, weights_place.name).encode())
+            staging.commit()
+    except OSError as error:
+        raise InputError(
+            f"cannot write plan {str(path)!r}: {error.strerror}; nothing was written"
+        ) from error
 
 
 def load_plan(path: str | os.PathLike[str]) -> Plan:
-    """Read a plan. Its edits are recomputed from its precisions when it is applied.
+    """Read a plan. Its edits are recomputed from its precisions when it is applied, and its weights
+    that were rounded on data are read then.
 
     Raises InputError: no such file, no plan, or a malformed field.
     """
@@ -135,7 +171,22 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
             f"is {kind.what}, not a plan" if kind else f"is not JSON ({str(error).splitlines()[0]})"
         )
         raise InputError(f"{where} {problem}; {_save_again()}") from error
-    return read_plan(document, where)
+    plan = read_plan(document, where)
+    if "rounded" not in document:
+        return plan
+    return replace(plan, rounded=_read_reference(document["rounded"], Path(path).parent, where))
+
+
+def _read_reference(entry: object, folder: Path, where: str) -> RoundedWeights:
+    """Raises InputError: malformed, or a path to another folder."""
+    match entry:
+        case {"file": str() as name, "sha256": str() as digest, **others} if not others:
+            if _BARE_NAME.fullmatch(name) and _SHA256.fullmatch(digest):
+                return refer_to_weights(folder / name, digest)
+    raise InputError(
+        f"{where}: rounded is {str(entry)[:200]!r}, wanted file, the name of one next to the plan,"
+        f" and its sha256; {_save_again()}"
+    )
 
 
 def read_plan(document: object, where: str) -> Plan:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import onnx_ir
 
     from mezzo.contracts.replacements import Replacement
+    from mezzo.formats.weight_grid import GridElements
     from mezzo.onnx.measure.lab import OnnxLab
 
 
@@ -98,7 +99,9 @@ class Opened(OnnxModel):
             else self
         )
 
-    def exchanged(self, weights: "Mapping[str, npt.NDArray[np.float32]]") -> "Opened":
+    def exchanged(
+        self, weights: "Mapping[str, npt.NDArray[np.float32] | GridElements]"
+    ) -> "Opened":
         """The model with other elements of constants."""
         if not weights:
             return self

@@ -38,7 +38,10 @@ PlanFile = Annotated[
 SavePlan = Annotated[
     Path | None,
     typer.Option(
-        "--save-plan", metavar="FILE", help="Save the plan here.", rich_help_panel=FILES_PANEL
+        "--save-plan",
+        metavar="FILE",
+        help="Save the plan here; weights rounded on data go to FILE.rounded.safetensors.",
+        rich_help_panel=FILES_PANEL,
     ),
 ]
 AsJson = Annotated[

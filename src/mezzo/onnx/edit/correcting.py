@@ -12,7 +12,8 @@ import onnx
 
 from mezzo.common.errors import InputError
 from mezzo.contracts.corrections import Correction
-from mezzo.formats.dtypes import HIGH
+from mezzo.formats.dtypes import HIGH, size_bits
+from mezzo.formats.weight_grid import GridElements
 from mezzo.onnx.files.blobs import INLINE_BYTES, Blob, Blobs
 from mezzo.onnx.files.factors import Factors, spread
 from mezzo.onnx.files.files import ModelSource
@@ -38,7 +39,7 @@ def correct(source: ModelSource, corrections: Sequence[Correction]) -> ModelSour
     return replace(source, model=model)
 
 
-def exchange(source: ModelSource, weights: Mapping[str, Array]) -> ModelSource:
+def exchange(source: ModelSource, weights: Mapping[str, Array | GridElements]) -> ModelSource:
     """A copy of the model in which FP32 constants of the main graph have other elements, by value
     name; these are not copied.
 
@@ -53,13 +54,17 @@ def exchange(source: ModelSource, weights: Mapping[str, Array]) -> ModelSource:
         if tensor is None or tensor.data_type != onnx.TensorProto.FLOAT or not is_alike:
             raise InputError(f"{name!r} is no FP32 constant of shape {list(numbers.shape)}")
         tensor = tensor if node is None else own_tensor(node, tensor)
-        flat = np.ascontiguousarray(numbers, np.float32).reshape(-1)
-        if flat.nbytes <= INLINE_BYTES:
-            set_payload(tensor, flat.astype("<f4").tobytes())
-            continue
+        size_bytes = numbers.size * size_bits(HIGH) // 8
+        if isinstance(numbers, GridElements) and size_bytes <= INLINE_BYTES:
+            numbers = numbers.read(0, numbers.size)
+        if not isinstance(numbers, GridElements):
+            numbers = np.ascontiguousarray(numbers, np.float32).reshape(-1)
+            if size_bytes <= INLINE_BYTES:
+                set_payload(tensor, numbers.astype("<f4").tobytes())
+                continue
         source.blobs.mark(
             tensor,
-            Blob(dtype=HIGH, elements=flat.size, size_bytes=flat.nbytes, origin=flat),
+            Blob(dtype=HIGH, elements=numbers.size, size_bytes=size_bytes, origin=numbers),
         )
     return replace(source, model=model)
 

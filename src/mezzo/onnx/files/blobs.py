@@ -20,6 +20,7 @@ from mezzo.common.errors import ModelError
 from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import FLOATING, DType
 from mezzo.formats.quantization import Quantization
+from mezzo.formats.weight_grid import GridElements
 from mezzo.onnx.files import wire
 from mezzo.onnx.files.block_payloads import (
     BlockPart,
@@ -67,15 +68,15 @@ class FileRange:
 class Blob:
     """One payload: little-endian elements, encoded as in raw_data.
 
-    `origin`: a file position, the caller's TensorProto, or a computed flat array. `factors`
-    multiply the elements as they are read. `computation`: the smaller constants and nodes behind an
-    array.
+    `origin`: a file position, the caller's TensorProto, a computed flat array, or elements that are
+    computed as they are read. `factors` multiply the elements as they are read. `computation`: the
+    smaller constants and nodes behind an array.
     """
 
     dtype: DType
     elements: int
     size_bytes: int
-    origin: FileRange | onnx.TensorProto | Array
+    origin: FileRange | onnx.TensorProto | Array | GridElements
     factors: Factors | None = None
     computation: Computation | None = None
 
@@ -341,6 +342,11 @@ class Blobs:
                 start += chunk.size
             return
         storage = STORAGE.get(blob.dtype, np.dtype("u1"))
+        if isinstance(blob.origin, GridElements):
+            step = CHUNK_BYTES // storage.itemsize
+            for start in range(0, blob.elements, step):
+                yield blob.origin.read(start, min(start + step, blob.elements))
+            return
         if not isinstance(blob.origin, FileRange):
             if isinstance(blob.origin, np.ndarray):
                 payload: Array = blob.origin

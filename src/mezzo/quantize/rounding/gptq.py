@@ -5,7 +5,7 @@ loss.
 
 from typing import ClassVar
 
-from mezzo.common.errors import ContractError
+from mezzo.common.errors import InputError
 from mezzo.contracts.rounding import RoundedBlocks
 from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.rounding import Floats
@@ -21,11 +21,11 @@ class Gptq(GridRounding):
     takes_data: ClassVar[bool] = True
 
     def round(self, blocks: Floats, storage: BlockStorage) -> RoundedBlocks:
-        """Raises ContractError: a block is on no grid, as the model's weights are its own."""
+        """Raises InputError: a block is on no grid, as the model's weights are its own."""
         rounded, is_found = recover_grids(blocks, storage)
         if not is_found.all():
-            raise ContractError(
-                "GPTQ rounded this plan's weights on data, which the plan has not; run the search"
-                " again on the data"
+            raise InputError(
+                "GPTQ rounded this plan's weights on data, and the plan names no file of them; save"
+                " the plan of the search again, or run the search again on the data"
             )
         return rounded

@@ -140,6 +140,8 @@ def _spell_parameters(plan: Plan) -> Iterator[tuple[str, str]]:
             f"{storage.bits} bits, blocks of {storage.block} along axis {storage.axis}, {signs},"
             f" {storage.scale_dtype} scales, {storage.rounding}{form}",
         )
+    if plan.rounded is not None:
+        yield "weights rounded on data", f"SHA-256 {plan.rounded.sha256[:8]}"
 
 
 def _digest(record: object) -> str:

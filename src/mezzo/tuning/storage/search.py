@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING
 from mezzo.common.errors import InputError
 from mezzo.common.message_style import option
 from mezzo.common.sizes import format_size
+from mezzo.contracts.rounding import RoundedWeights
 from mezzo.conversion.judged_model import judge_model
 from mezzo.evaluate.data_session import DataSession, can_cut
 from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.rounding import Floats
+from mezzo.io.rounded_weights import RoundedWeight, pack_weights
 from mezzo.numerics.data.splits import cut
 from mezzo.numerics.measures import DataSource
 from mezzo.planner.choices.block_weights import USUAL_ROUNDING, BlockWeight, block_weights
@@ -28,9 +30,9 @@ from mezzo.planner.planner import nodes_without_blocks
 from mezzo.tuning.goals import ScoreCache
 from mezzo.tuning.storage.knapsack import Option, Selection, least_cost, least_error
 from mezzo.tuning.storage.sensitivity import (
-    GPTQ,
     BlockCandidates,
     BlockProber,
+    KeptWeight,
     StoredWeight,
     measure_weights,
     offer_gptq,
@@ -101,7 +103,7 @@ class BlockSearch:
         self._candidates, self.tried = candidates, list[StoragePlan]()
         self._batches = self._samples = 0
         # Elements of the last plan's weights: the next plan differs in few, and GPTQ takes long.
-        self._stored: dict[tuple[int, BlockStorage], Floats] = {}
+        self._stored: dict[tuple[int, BlockStorage], KeptWeight] = {}
 
     def probe(self) -> None:
         """Measure the sensitivity of every weight."""
@@ -198,12 +200,22 @@ class BlockSearch:
         """The elements of weights that GPTQ has rounded for a plan, by value name."""
         values = self.prober.graph.values
         return {
-            values[value].name: numbers
-            for (value, storage), numbers in self._dequantized(plan).items()
-            if storage.rounding == GPTQ
+            values[value].name: kept.elements
+            for (value, _), kept in self._dequantized(plan).items()
+            if kept.grid is not None
         }
 
-    def _dequantized(self, plan: StoragePlan) -> dict[tuple[int, BlockStorage], Floats]:
+    def rounded(self, plan: StoragePlan) -> RoundedWeights | None:
+        """The weights that GPTQ has rounded for a plan, for its replays; None without any."""
+        names = {weight.value: weight.name for weight in self.weights}
+        weights = {
+            names[value]: RoundedWeight(kept.grid, kept.elements, self.prober.source_of(value))
+            for (value, _), kept in self._dequantized(plan).items()
+            if kept.grid is not None
+        }
+        return pack_weights(weights) if weights else None
+
+    def _dequantized(self, plan: StoragePlan) -> dict[tuple[int, BlockStorage], KeptWeight]:
         """The elements of a plan's weights in blocks, by value id and storage."""
         wanted = [
             (weight.value, plan.in_blocks[weight.name])
@@ -238,7 +250,8 @@ class BlockSearch:
 
     def measured(self, plan: StoragePlan) -> StoragePlan:
         """A plan with the error that it has on all data of the search."""
-        exchanged = {value: numbers for (value, _), numbers in self._dequantized(plan).items()}
+        stored = self._dequantized(plan).items()
+        exchanged = {value: kept.elements for (value, _), kept in stored}
         if self._model.progress is not None:
             self._model.progress("evaluation", len(self.tried) + 1, _MOST_EVALUATIONS)
         # Runs with exchanged weights round no activations: what these add is as predicted.

@@ -21,6 +21,8 @@ from mezzo.contracts.lab import Answers, WeightTrials
 from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import HIGH, size_bits
 from mezzo.formats.rounding import Floats
+from mezzo.formats.weight_grid import WeightGrid
+from mezzo.io.rounded_weights import digest_elements
 from mezzo.ir.graph import Graph
 from mezzo.ir.weight_reads import weight_reads
 from mezzo.numerics.metrics.errors import ErrorSum
@@ -84,6 +86,13 @@ class BlockCandidates:
 
     weight: BlockWeight
     storages: tuple[BlockStorage, ...]
+
+
+class KeptWeight(NamedTuple):
+    """A weight's elements as blocks hold them; `grid`: of those that GPTQ has rounded."""
+
+    elements: Floats
+    grid: WeightGrid | None
 
 
 class BlockProber:
@@ -199,14 +208,30 @@ class BlockProber:
         """A weight's elements as blocks hold them."""
         return self._stored(weight, self._trials.weight(weight), storage)
 
-    def kept(self, weight: int, storage: BlockStorage) -> Floats:
-        """The same, outside of memory if the model is so."""
-        return self._trials.keep(self.dequantized(weight, storage))
+    def kept(self, weight: int, storage: BlockStorage) -> KeptWeight:
+        """The same, outside of memory if the model is so, with the grid of GPTQ."""
+        keep, numbers = self._trials.keep, self._trials.weight(weight)
+        if storage.rounding != GPTQ:
+            return KeptWeight(keep(self._trials.dequantized(numbers, storage)), None)
+        elements, grid = self._rounded(weight, numbers, storage)
+        zeros = None if grid.zero_points is None else keep(grid.zero_points)
+        grid = replace(grid, scales=keep(grid.scales), zero_points=zeros)
+        return KeptWeight(keep(elements), grid)
+
+    def source_of(self, weight: int) -> str:
+        """The digest of a weight's elements in the model."""
+        return digest_elements(self._trials.weight(weight))
 
     def _stored(self, weight: int, numbers: Floats, storage: BlockStorage) -> Floats:
         """Some of a weight's elements, whole along the axis of blocks, as blocks hold them."""
         if storage.rounding != GPTQ:
             return self._trials.dequantized(numbers, storage)
+        return self._rounded(weight, numbers, storage)[0]
+
+    def _rounded(
+        self, weight: int, numbers: Floats, storage: BlockStorage
+    ) -> tuple[Floats, WeightGrid]:
+        """The same by GPTQ, with its scales and zero points."""
         ((read, _),) = self._read[weight]
         feedback = None if read is None else self._inputs.feedback(read)
         assert feedback is not None, "a product reads it, and the data shows it"
@@ -217,7 +242,16 @@ class BlockProber:
             rows = slice(number * storage.block, (number + 1) * storage.block)
             steps = (rounded.integers[rows] - zero).astype(np.float32)
             stored[rows] = steps * rounded.scales[number]
-        return np.ascontiguousarray(stored.T if storage.axis == 1 else stored)
+        scales, zeros = rounded.scales, rounded.zero_points.astype(np.uint8)
+        if storage.axis == 1:
+            stored, scales, zeros = stored.T, scales.T, zeros.T
+        grid = WeightGrid(
+            storage=storage,
+            shape=numbers.shape,
+            scales=np.ascontiguousarray(scales),
+            zero_points=None if storage.is_symmetric else np.ascontiguousarray(zeros),
+        )
+        return np.ascontiguousarray(stored), grid
 
     def count_outputs(self, batch: "Batch") -> int:
         """The number of elements of all outputs on a batch."""

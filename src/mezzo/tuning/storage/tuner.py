@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from mezzo.contracts.rounding import RoundedWeights
 from mezzo.evaluate.data_session import DataSession
 from mezzo.numerics.measures import (
     BYTES_STORED,
@@ -36,13 +37,14 @@ _ON_OTHER_DATA = 1.25
 
 class StoredPart(NamedTuple):
     """A model whose weights have their storage, which `options` say, with its error on the data of
-    the search, and the goal of what follows.
+    the search, the goal of what follows, and the weights for its replays.
     """
 
     model: "Model"
     options: Options
     goal: Goal
     error: float
+    rounded: RoundedWeights | None
 
 
 @dataclass(kw_only=True)
@@ -103,12 +105,13 @@ class StorageTuner:
         """
         plan, _ = self.choose(1.0 / math.sqrt(1.0 - _FOR_FLOATS))
         model = self.model.exchanged(self.search.exchanged(plan))
+        options, rounded = self.planned(plan), self.search.rounded(plan)
         if self.goal.max_error is None:
-            return StoredPart(model, self.planned(plan), self.goal, plan.error or 0.0)
+            return StoredPart(model, options, self.goal, plan.error or 0.0, rounded)
         left = self.goal.max_error**2 - ((plan.error or 0.0) * self.goal.margin) ** 2
         least = self.goal.max_error * math.sqrt(_FOR_FLOATS)
         goal = replace(self.goal, max_error=max(math.sqrt(max(left, 0.0)), least))
-        return StoredPart(model, self.planned(plan), goal, plan.error or 0.0)
+        return StoredPart(model, options, goal, plan.error or 0.0, rounded)
 
     def verified(self) -> "tuple[Decided, Artifact, Measured]":
         """Choose a plan and check it on data that the search has not seen, and tighten the budget
@@ -134,7 +137,8 @@ class StorageTuner:
                 break
             slack *= 1.1 * excess if math.isfinite(excess) else 4.0
         measured = self._account(plan, words, comparison, excess)
-        return planned.decided, planned.result, measured
+        decided = planned.decided.with_rounded(self.search.rounded(plan))
+        return decided, planned.result, measured
 
     def _account(
         self, plan: StoragePlan, words: str, comparison: Comparison, excess: float
