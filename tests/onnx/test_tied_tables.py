@@ -88,3 +88,26 @@ def test_table_and_head_share_one_copy_of_integers(seed: int, to: str, is_turned
     error = np.linalg.norm(found - whole) / np.linalg.norm(whole)
     # Each of at most four weights is off by a step of 15 over 6 standard deviations, divided by 12 ** 0.5, for 4 bits.
     assert 0.0 < error < (0.03 if to == "int8w" else 2 * 6 / 15 / 12**0.5)
+
+
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_openvino_reads_a_table_and_its_head_from_integers(is_turned: bool) -> None:
+    """Each has a constant of its own, as OpenVINO computes a Reshape or a DequantizeLinear of both when it loads."""
+    openvino = pytest.importorskip("openvino", reason="openvino is not installed")
+    model = tied(0, (256, 128), is_turned=is_turned)
+    result = mezzo.convert(model, to="int4", target="openvino-cpu", check=False, provenance=False)
+    constants = {tensor.name for tensor in result.model.graph.initializer}
+    ops = {node.op_type: node for node in result.model.graph.node}
+    assert {ops["GatherBlockQuantized"].input[0], ops["MatMulNBits"].input[1]} <= constants
+    ids = np.random.default_rng(0).integers(0, 256, 64)
+    core = openvino.Core()
+    compiled = core.compile_model(core.read_model(result.model.SerializeToString()), "CPU")
+    kernels = [op.get_rt_info()["layerType"].astype(str) for op in compiled.get_runtime_model().get_ops()]
+    types = [
+        str(op.get_output_element_type(0)) for op in compiled.get_runtime_model().get_ops() if op.get_output_size()
+    ]
+    assert "Gather" in kernels and sum("uint4" in dtype for dtype in types) >= 2
+    expected = onnxruntime.InferenceSession(result.model.SerializeToString()).run(None, {"ids": ids})[0]
+    found = compiled({"ids": ids})[0]
+    # Activations are rounded to INT8 or BF16, where the CPU can.
+    assert np.linalg.norm(found - expected) / np.linalg.norm(expected) < 0.02

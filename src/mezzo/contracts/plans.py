@@ -12,7 +12,7 @@ from mezzo.common.late_binding import function_above
 from mezzo.contracts.corrections import Correction
 from mezzo.contracts.quantized_level import DynamicProduct
 from mezzo.contracts.rounding import RoundedWeights
-from mezzo.formats.block_storage import BlockForm, BlockStorage
+from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import FORMATS, DType
 from mezzo.formats.format_words import WEIGHT_BITS, weight_word, words_of
 from mezzo.formats.precision_line import Precision, PrecisionLine
@@ -165,7 +165,7 @@ class PlannedWeight(NamedTuple):
     @property
     def is_fused(self) -> bool:
         """Whether its readers become operators that read the integers."""
-        return self.storage is not None and self.storage.form is BlockForm.FUSED
+        return self.storage is not None and self.storage.form.is_fused
 
 
 class NodeAliases(NamedTuple):

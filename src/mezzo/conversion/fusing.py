@@ -126,7 +126,7 @@ def _copied(
     """Bytes of a stored weight at the line's lowest level, or in blocks, relative to FP32; infinite
     if kernels read a weight both as it is and transposed.
     """
-    if line.quantized is None and BlockForm.FUSED in forms:
+    if line.quantized is None and any(form.is_fused for form in forms):
         return math.inf
     levels = [] if line.quantized_format is None else [size_bits(line.quantized_format)]
     return min([*levels, *weight_bits, size_bits(HIGH)]) / size_bits(HIGH)

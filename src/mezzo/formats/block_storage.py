@@ -23,10 +23,17 @@ ROUNDS_ACTIVATIONS = 4
 class BlockForm(enum.Enum):
     """How readers get the elements. DEQUANTIZE: from a DequantizeLinear. FUSED: the readers are
     operators of com.microsoft that read the integers: MatMulNBits, GatherBlockQuantized.
+    FUSED_COPIES: the same, but where both read a weight, each has a constant of its own.
     """
 
     DEQUANTIZE = "dequantize"
     FUSED = "fused"
+    FUSED_COPIES = "fused-copies"
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether the readers become operators that read the integers."""
+        return self is not BlockForm.DEQUANTIZE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,6 @@ from mezzo.contracts.plans import (
     RunDynamic,
     StoreInBlocks,
 )
-from mezzo.formats.block_storage import BlockForm
 from mezzo.formats.dtypes import HIGH, QUANTIZED, DType
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Node, Use
@@ -83,7 +82,7 @@ class _Applier:
         self.dynamic.store(edit for edit in edits if isinstance(edit, RunDynamic))
         for edit in edits:
             if type(edit) is StoreInBlocks:
-                is_fused = edit.storage.form is BlockForm.FUSED
+                is_fused = edit.storage.form.is_fused
                 store = self.fused.store if is_fused else self.quantizing.store_in_blocks
                 store(edit)
         stated = self.handles.declared.keys() | self.handles.tensors.keys()

@@ -22,6 +22,7 @@ from mezzo.onnx.edit.placement import Placement
 from mezzo.onnx.edit.quantizing import QuantizedForms
 from mezzo.onnx.files.blobs import Blobs
 from mezzo.onnx.files.block_payloads import BlockPart
+from mezzo.onnx.protos.metadata import ACTIVATION_BLOCK, set_number
 from mezzo.onnx.read.handles import Handles
 from mezzo.onnx.read.origins import name_node
 from mezzo.onnx.schema.domains import canonical, import_domain
@@ -47,7 +48,7 @@ class _Reader(NamedTuple):
 
 
 class FusedBlocks:
-    """Applies `StoreInBlocks` edits of the form FUSED."""
+    """Applies `StoreInBlocks` edits of the fused forms."""
 
     def __init__(
         self,
@@ -88,7 +89,8 @@ class FusedBlocks:
         has_tables = any(node.op == _TABLE for node, _ in readers)
         # A row of whole blocks has the same bytes for both operators.
         width = shape[storage.axis]
-        is_shared = has_products and has_tables and width % storage.block == 0
+        may_share = storage.form is BlockForm.FUSED and width % storage.block == 0
+        is_shared = has_products and has_tables and may_share
 
         def hold(part: BlockPart, word: str) -> str:
             return self._quantizing.hold(number, word, self._blobs.in_blocks(tensor, storage, part))
@@ -218,6 +220,8 @@ class FusedBlocks:
 
     def _replace_product(self, proto: onnx.NodeProto, reader: _Reader) -> None:
         storage, shape = reader.storage, reader.shape
+        if storage.activation_block and shape[storage.axis] % storage.activation_block == 0:
+            set_number(proto, ACTIVATION_BLOCK, storage.activation_block)
         bias = proto.input[_BIAS] if len(proto.input) > _BIAS else ""
         operands = [proto.input[0], *reader.parts]
         if bias:

@@ -50,7 +50,7 @@ def int8_products(
 def summed_axis(node: onnx.NodeProto) -> SummedAxis | None:
     """Of a product in a file whose activations are rounded; None of other operators."""
     block = number_of(node, ACTIVATION_BLOCK)
-    if block and node.op_type in ("Gemm", "MatMul"):
+    if block and node.op_type in ("Gemm", "MatMul", "MatMulNBits"):
         return SummedAxis(block, block)
     numbers = {attribute.name: attribute.i for attribute in node.attribute}
     if node.op_type != "MatMulNBits" or numbers.get("accuracy_level") != ROUNDS_ACTIVATIONS:

@@ -15,7 +15,7 @@ import onnx
 from mezzo.common.errors import InputError
 from mezzo.contracts.plans import Accumulation
 from mezzo.contracts.quantized_level import NO_PORTS, QuantizedPorts
-from mezzo.formats.block_storage import BlockForm, BlockStorage
+from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import HIGH, DType
 from mezzo.ir.nodes import Kind
 from mezzo.onnx.emulate.borders import mark_borders
@@ -80,7 +80,7 @@ class OnnxEmulator:
             limits=limits,
             quantized=quantized,
             int8_products=int8_products(reading, in_blocks),
-            unrounded={v for v, how in in_blocks.items() if how.form is BlockForm.FUSED},
+            unrounded={v for v, how in in_blocks.items() if how.form.is_fused},
         )
         switches = put_switches(result, reading.graph, planning)
         self._positions = switches.positions

@@ -216,7 +216,7 @@ def block_payload_of(
 
 
 def _new_payload(storage: BlockStorage, shape: tuple[int, ...], part: BlockPart) -> BlockPayload:
-    has_rows = storage.form is BlockForm.FUSED and part is not BlockPart.FLOATS
+    has_rows = storage.form.is_fused and part is not BlockPart.FLOATS
     return (RowPayload if has_rows else BlockPayload)(storage, shape, part)
 
 

@@ -186,7 +186,7 @@ def _rows_by_read(
             and row.fits(dialect, op, use.operand, version, node.attributes)
         ]
         if through is not None:
-            turned = [row for row in rows if row.form is BlockForm.FUSED]
+            turned = [row for row in rows if row.form.is_fused]
             rows = [replace(row, axis=1 - row.axis % rank) for row in turned]
         by_read.append(rows)
     return by_read
@@ -322,7 +322,7 @@ def bound_readers(problem: Problem, target: Target) -> Problem:
             barred[dtype].update(readers.of_floats)
             if not readers.may_compute_in(dtype):
                 barred[dtype].update(readers.of_integers)
-        if storage.form is BlockForm.FUSED and readers.of_integers:
+        if storage.form.is_fused and readers.of_integers:
             first, *others = readers.of_integers
             links += [(at, first, other) for at in line.thresholds for other in others]
 

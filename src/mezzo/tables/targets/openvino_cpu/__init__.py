@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from mezzo.formats.block_storage import BITS, BlockForm
 from mezzo.formats.dtypes import DType
-from mezzo.tables.block_kernels import BlockKernel
+from mezzo.tables.block_kernels import MATMUL_N_BITS, BlockKernel
 from mezzo.tables.quantized_kernels import Operand, OutputMode, QuantizedKernel, Storage, weight
 from mezzo.tables.rows import EVERY_VERSION
 from mezzo.tables.runtime import Runtime
@@ -226,6 +226,21 @@ def _blocks(op: str, *, bits: int, along: int, **attributes: object) -> BlockKer
     )
 
 
+def _table(bits: int, form: BlockForm) -> BlockKernel:
+    return replace(
+        _blocks("Gather", bits=bits, along=1, axis=_OFF),
+        operand=0,
+        # ConvertGatherToGatherCompressed fails: "constant != nullptr".
+        least_blocks=2,
+        form=form,
+        activation_block=0,
+        source=(
+            "GatherBlockQuantized, 60,000 x 512 in four bits: 61 MB in memory; 160 MB in floats and"
+            " behind a DequantizeLinear, which is computed when the model is loaded"
+        ),
+    )
+
+
 _IN_BLOCKS = tuple(
     row
     for bits in BITS
@@ -235,18 +250,18 @@ _IN_BLOCKS = tuple(
         _blocks("Gemm", bits=bits, along=1, transA=_OFF, transB=1, alpha=_ONE, beta=_ONE),
     )
 ) + tuple(
-    replace(
-        _blocks("Gather", bits=bits, along=1, axis=_OFF),
-        operand=0,
-        form=BlockForm.FUSED,
-        activation_block=0,
-        # Its integers have to be a constant, so a matmul cannot share them.
-        source=(
-            "GatherBlockQuantized, 60,000 x 512 in four bits: 61 MB in memory; 160 MB in floats and"
-            " behind a DequantizeLinear, which is computed when the model is loaded"
+    row
+    for bits in BITS
+    for row in (
+        _table(bits, BlockForm.FUSED),
+        # Of a weight that both read, a DequantizeLinear is computed when the model is loaded, and
+        # integers have to be constants.
+        _table(bits, BlockForm.FUSED_COPIES),
+        *(
+            replace(_blocks(op, bits=bits, along=along, **states), form=BlockForm.FUSED_COPIES)
+            for op, along, states in MATMUL_N_BITS
         ),
     )
-    for bits in BITS
 )
 
 TARGET = Target(
