@@ -10,13 +10,15 @@ from mezzo.numerics.statistics.speeds import Difference, Spread
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenTimes:
     """The times of one folder in ns per token: of the prompt (prefill), and of each token that is
-    written after it (decode). `fault`: why it does not run; then there are none.
+    written after it (decode). `runtime`: with its version. `fault`: why it does not run; then there
+    are none.
 
     `prefill_ns`, `decode_ns`: by round. `speed`: the speedup of decoding over the reference, and
     `difference` its verdict; None for the reference, and if that fails.
     """
 
     name: str
+    runtime: str
     size_bytes: int
     is_reference: bool
     fault: str | None

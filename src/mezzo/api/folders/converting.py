@@ -48,7 +48,8 @@ class FolderOptions:
 
     `changes_of`: the fields of the request that are different for a model, by its name. `on_file`:
     called for each model with its account and graph. `search`: a search in place of each
-    conversion. `shown_source`: the folder that reports name, if the source is a temporary one.
+    conversion. `shown_source`, `shown_destination`: the folder that reports name, if the source or
+    the destination is a temporary one.
     """
 
     layout: str | None = None
@@ -63,6 +64,7 @@ class FolderOptions:
     on_file: OnFile | None = field(default=None, repr=False)
     search: Search | None = None
     shown_source: Path | None = None
+    shown_destination: Path | None = None
 
 
 @documents_options
@@ -247,7 +249,7 @@ class _Conversion:
             result=result,
             staged=staging.staged(result),
             title=os.fspath((given.shown_source or folder.source) / name),
-            result_title=os.fspath(folder.destination / result),
+            result_title=os.fspath((given.shown_destination or folder.destination) / result),
             request=request,
             data=data.get(name),
             labels=given.labels,

@@ -14,6 +14,8 @@ from typing import Any
 from mezzo.common.errors import InputError
 
 CONFIG = "genai_config.json"
+# The model of a folder of OpenVINO GenAI.
+OPENVINO_MODEL = "openvino_model.xml"
 # Suffix of external data files, as onnxruntime-genai's model builder writes them.
 DATA_SUFFIX = ".data"
 _MAX_BYTES = 16 << 20

@@ -25,7 +25,7 @@ from mezzo.common.safe_paths import read_file
 from mezzo.common.telemetry import OPT_OUTS
 from mezzo.contracts.frontend import Progress
 
-_CONFIG, _INDEX = "config.json", "model.safetensors.index.json"
+CONFIG, _INDEX = "config.json", "model.safetensors.index.json"
 _WEIGHTS, _PICKLES = ".safetensors", (".bin", ".pt", ".pth")
 _MOST_BYTES = 64 << 20  # of a JSON file; an index of a large model has some megabytes
 _BUILDER = "onnxruntime_genai.models.builder"
@@ -53,15 +53,15 @@ def check_hugging_face(folder: Path, *, trust: bool) -> None:
     where, listing = os.fspath(folder), list_folder(folder, trust=trust)
     if listing.failed:
         raise InputError(listing.failed[0].because)
-    if _CONFIG not in listing.names:
+    if CONFIG not in listing.names:
         raise InputError(
-            f"{where!r} has no {_CONFIG}; name a folder of Hugging Face ({_CONFIG}, *{_WEIGHTS},"
+            f"{where!r} has no {CONFIG}; name a folder of Hugging Face ({CONFIG}, *{_WEIGHTS},"
             " tokenizer.json), or one of onnxruntime-genai in FP32"
         )
-    architectures = _read(folder, _CONFIG).get("architectures")
+    architectures = read_object(folder, CONFIG).get("architectures")
     if not isinstance(architectures, list) or not architectures:
         raise InputError(
-            f"{_CONFIG!r} in {where!r} names no architecture, which decides how the model is"
+            f"{CONFIG!r} in {where!r} names no architecture, which decides how the model is"
             " exported; get the file again"
         )
     _check_weights(folder, listing)
@@ -82,7 +82,7 @@ def _check_weights(folder: Path, listing: FolderListing) -> None:
         raise InputError(f"{where!r} has no weights (*{_WEIGHTS}); {remedy}")
     if _INDEX not in listing.names:
         return
-    files = _read(folder, _INDEX).get("weight_map")
+    files = read_object(folder, _INDEX).get("weight_map")
     if not isinstance(files, dict) or not all(isinstance(name, str) for name in files.values()):
         raise InputError(f"{_INDEX!r} in {where!r} has no 'weight_map'; get the file again")
     for name in sorted(set(files.values())):
@@ -92,7 +92,7 @@ def _check_weights(folder: Path, listing: FolderListing) -> None:
             )
 
 
-def _read(folder: Path, name: str) -> dict[str, object]:
+def read_object(folder: Path, name: str) -> dict[str, object]:
     """A JSON object. Raises InputError: the file is too large, or no such object."""
     content = read_file(folder / name, _MOST_BYTES)
     try:

@@ -12,6 +12,11 @@ from mezzo.api.folders.listing import Placing, check_places
 from mezzo.api.folders.model_jobs import Search
 from mezzo.api.folders.records import ConvertedFolder, error_of
 from mezzo.api.language_models.hugging_face import exported, is_hugging_face
+from mezzo.api.language_models.openvino_genai import (
+    check_packages,
+    convert_for_openvino,
+    is_for_openvino,
+)
 from mezzo.common.errors import InputError
 from mezzo.common.message_style import option, setting
 from mezzo.contracts.frontend import Progress
@@ -41,7 +46,8 @@ def llm(
     progress: Progress | None = None,
     **options: Unpack[ConvertOptions],
 ) -> ConvertedFolder:
-    """Write a folder that onnxruntime-genai runs, with low-bit weights, from a Hugging Face folder.
+    """Write a folder that onnxruntime-genai runs, with low-bit weights, from a Hugging Face folder;
+    or one that OpenVINO GenAI runs, with `target="openvino-cpu"`.
 
     The model is exported in FP32 by onnxruntime-genai's builder, in another process and without
     network, unless the folder has ONNX models in FP32 already. These are converted as by
@@ -98,6 +104,11 @@ def convert_language_model(
             f" {option('data')}, such as a text that the model is used on"
         )
     trust = request.trust_external_paths
+    is_openvino = is_for_openvino(request)
+    if is_openvino:
+        check_packages()
+        # Of an ONNX file OpenVINO runs this attention on one sample alone; the result has another.
+        request = replace(request, check=False)
     with _with_models(source, destination, trust, given.progress) as models:
         tokenizer = next((p for p in (source, models) if (p / TOKENIZER).is_file()), None)
         search = given.search
@@ -105,9 +116,15 @@ def convert_language_model(
             search = search._replace(held_out=_with_tokenizer(search.held_out, tokenizer))
         data = None if given.data is None else _with_tokenizer(given.data, tokenizer)
         given = replace(
-            given, layout=Placing.INSTEAD.value, data=data, search=search, shown_source=source
-        )
-        return convert_models(models, destination, request, given)
+            given, layout=Placing.INSTEAD.value, data=data, search=search, shown_source=source,
+            shown_destination=destination,
+        )  # fmt: skip
+        if not is_openvino:
+            return convert_models(models, destination, request, given)
+        return convert_for_openvino(
+            lambda folder: convert_models(models, folder, request, given),
+            source, tokenizer, destination, given.progress,
+        )  # fmt: skip
 
 
 @contextmanager

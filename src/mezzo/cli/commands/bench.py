@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mezzo.api.folders.genai import CONFIG
+from mezzo.api.folders.genai import CONFIG, OPENVINO_MODEL
 from mezzo.cli.exit_codes import NO
 from mezzo.cli.options import choices, data_options
 from mezzo.cli.options import options as shared
@@ -20,7 +20,8 @@ _Files = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="FILE...",
-        help="The ONNX models, or folders of onnxruntime-genai; the first is the reference.",
+        help="The ONNX models, or folders of onnxruntime-genai and OpenVINO GenAI; the first is the"
+        " reference.",
         show_default=False,
     ),
 ]
@@ -161,13 +162,13 @@ def bench(
     a call that is not timed, and all are loaded anew several times. Speed is how many times as fast
     as the reference, with an interval; where that holds 1, the difference is not significant.
 
-    Of folders of onnxruntime-genai, as 'mezzo llm' writes them, it tells tokens per second: of a
-    prompt, and of new ones.
+    Of folders of onnxruntime-genai and OpenVINO GenAI, as 'mezzo llm' writes them, it tells tokens
+    per second: of a prompt, and of new ones.
 
     Exit code 0: all were timed; 1: some do not run; 2: bad input.
     """
     check_top(top)
-    if any((file / CONFIG).is_file() for file in files or ()):
+    if any((file / name).is_file() for file in files or () for name in (CONFIG, OPENVINO_MODEL)):
         of_models = {
             "--target": target, "--data": data, "--batch": batch, "--baseline": baseline,
             "--seconds": seconds, "--layers": layers or None, "--profile": profile,

@@ -73,7 +73,8 @@ def llm(
     as_json: shared.AsJson = False,
     quiet: shared.Quiet = False,
 ) -> None:
-    """Write a language model with weights in four or eight bits, as onnxruntime-genai runs it.
+    """Write a language model with weights in four or eight bits, as onnxruntime-genai runs it, or
+    with --target openvino-cpu as OpenVINO GenAI runs it.
 
     A Hugging Face folder is exported in FP32 by onnxruntime-genai's builder, offline, and then
     converted; one with ONNX models is converted as it is. With --max-error or --max-bytes the
@@ -115,8 +116,8 @@ def llm(
 
 
 def _next_command(context: "CommandContext", headline: "Headline") -> "NextCommand | None":
-    """A search if the result is wrong, else how to run it; None for what genai does not run."""
-    from mezzo.api.folders.genai import CONFIG
+    """A search if the result is wrong, else how to run it; None for what no runtime runs."""
+    from mezzo.api.folders.genai import CONFIG, OPENVINO_MODEL
     from mezzo.cli.hints.suggestions import spell_command
     from mezzo.report.records.headline import Move, NextCommand
 
@@ -126,6 +127,6 @@ def _next_command(context: "CommandContext", headline: "Headline") -> "NextComma
         words += context.options.with_words("to", "int4,int8w").words("llm")
         command = spell_command("llm", context.source, context.result, *words)
         return NextCommand(command, "the smallest model inside a budget of error, in its place")
-    if not (context.result / CONFIG).is_file():
+    if not any((context.result / name).is_file() for name in (CONFIG, OPENVINO_MODEL)):
         return None
     return NextCommand(spell_command("bench", context.result), "runs it: tokens per second")

@@ -34,6 +34,25 @@ def load_openvino() -> Any:
     return openvino
 
 
+@cache
+def load_openvino_operators() -> Any:
+    """Import the functions that make OpenVINO's operators."""
+    load_openvino()
+    return importlib.import_module("openvino.opset13")
+
+
+def load_openvino_tokenizers() -> Any:
+    """Import the package that makes models of OpenVINO of tokenizers."""
+    load_openvino()
+    return importlib.import_module("openvino_tokenizers")
+
+
+def load_openvino_genai() -> Any:
+    """Import the package that runs language models on OpenVINO."""
+    load_openvino()
+    return importlib.import_module("openvino_genai")
+
+
 @contextmanager
 def _hidden(name: str) -> Iterator[None]:
     """Make the import of a module fail as if it were not installed."""

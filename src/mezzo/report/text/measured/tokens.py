@@ -44,11 +44,15 @@ def report_tokens(layout: Layout, timings: "TokenTimings") -> list[RenderableTyp
 
 def _table(layout: Layout, folders: "Sequence[TokenTimes]") -> RenderableType:
     right = ("size", "prefill", "decode", "spread", "speed", "95 % interval")
-    table = make_table(layout, "folder", *right, "", right=right)
+    is_mixed = len({folder.runtime for folder in folders}) > 1
+    table = make_table(
+        layout, "folder", *(["runtime"] if is_mixed else []), *right, "", right=right
+    )
     for folder in folders:
+        runtime = [folder.runtime.partition(" ")[0]] if is_mixed else []
         spread = "-" if folder.decode is None else spell_share(folder.decode.share)
         table.add_row(
-            layout.spell_name(folder.name), format_size(folder.size_bytes),
+            layout.spell_name(folder.name), *runtime, format_size(folder.size_bytes),
             _per_second(folder.prefill), _per_second(folder.decode), spread,
             *spell_speed(folder.speed),
             spell_difference(
@@ -84,6 +88,7 @@ def describe_tokens(timings: "TokenTimings") -> Document:
 def _describe(folder: "TokenTimes") -> Document:
     return {
         "name": folder.name,
+        "runtime": folder.runtime,
         "size_bytes": folder.size_bytes,
         "is_reference": folder.is_reference,
         "fault": folder.fault,

@@ -1,0 +1,1 @@
+"""Language models in OpenVINO's own format, as OpenVINO GenAI runs them."""
