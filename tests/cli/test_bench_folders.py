@@ -1,4 +1,4 @@
-"""Tokens per second of folders of onnxruntime-genai; most tests have a runtime of their own in its place."""
+"""Tokens per second of folders of onnxruntime-genai and OpenVINO GenAI; most tests have runtimes of their own."""
 
 import importlib.util
 import json
@@ -37,6 +37,32 @@ class Generator:
 '''
 
 
+OPENVINO = {
+    "openvino/__init__.py": "class Tensor:\n    def __init__(self, array): self.array = array",
+    "openvino/properties/__init__.py": "", "openvino/properties/hint.py": "",
+    "openvino_genai.py": '''
+import os, time
+class SchedulerConfig: pass
+class GenerationConfig: pass
+class Tokenizer:
+    def __init__(self, folder): pass
+class Mean:
+    def __init__(self, mean): self.mean = mean
+class Metrics:
+    def get_ttft(self): return Mean(640.0)
+    def get_tpot(self): return Mean(25.0)
+class Result: perf_metrics = Metrics()
+class LLMPipeline:
+    def __init__(self, folder, tokenizer, device, **options):
+        assert options.pop("scheduler_config").enable_prefix_caching is False
+        if os.path.basename(folder) == "broken_ov": raise RuntimeError(f"no such model {device} {options}")
+    def generate(self, tokens, config):
+        assert (tokens.array.shape, config.max_new_tokens, config.ignore_eos) == ((1, 128), 64, True)
+        return Result()
+''',
+}  # fmt: skip
+
+
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Folders of models, with a runtime."""
@@ -47,6 +73,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).mkdir()
         (tmp_path / name / "genai_config.json").write_text('{"model": {"vocab_size": 512}}')
         (tmp_path / name / "model.onnx.data").write_bytes(b"\0" * 1000)
+    for file, text in OPENVINO.items():
+        (tmp_path / "site" / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "site" / file).write_text(text)
+    for name in ("ov", "broken_ov"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "openvino_model.xml").write_bytes(b"\0" * 500)
+        (tmp_path / name / "openvino_model.bin").write_bytes(b"\0" * 1500)
+        (tmp_path / name / "config.json").write_text('{"vocab_size": 400}')
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -77,6 +111,21 @@ def test_report_has_tokens_per_second(here: Path, run: Run) -> None:
     assert lines[-2].split()[-1] == "reference" and lines[-1].split()[-1] == "faster"
 
 
+def test_folders_of_two_runtimes_are_in_one_table(here: Path, run: Run) -> None:
+    ran = run("bench", "fast", "ov")
+    lines = ran.out.splitlines()
+    assert ran.code == 0 and lines[0] == "onnxruntime-genai, openvino-genai: tokens per second"
+    assert lines[-3].split()[:3] == ["folder", "runtime", "size"]
+    assert lines[-1].split()[:6] == ["ov", "openvino-genai", "2.00", "KB", "200.0", "40.0"]
+    runtimes = [folder["runtime"] for folder in json.loads(run("bench", "ov", "fast", "--json").out)["folders"]]
+    assert runtimes == ["openvino-genai", "onnxruntime-genai"]
+
+
+def test_openvino_computes_in_the_types_of_the_file(here: Path) -> None:
+    (folder,) = mezzo.bench_folders(["broken_ov"], threads=3).folders
+    assert folder.fault == "no such model CPU {'INFERENCE_PRECISION_HINT': 'f32', 'INFERENCE_NUM_THREADS': 3}"
+
+
 def test_number_of_threads_reaches_the_runtime(here: Path) -> None:
     (folder,) = mezzo.bench_folders(["broken"], threads=3).folders
     assert folder.fault is not None and '"intra_op_num_threads": 3' in folder.fault
@@ -85,18 +134,27 @@ def test_number_of_threads_reaches_the_runtime(here: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("fast", "model.onnx"), "'model.onnx' is no folder; time folders of onnxruntime-genai together"),
+        (
+            ("fast", "model.onnx"),
+            "'model.onnx' is no folder; time folders of onnxruntime-genai or openvino-genai",
+        ),
         (("site",), "'site' is a folder without an .onnx file"),
         (("fast", "--target", "onnxruntime-cpu"), "--target is for models, and folders are given"),
         (("fast", "--layers"), "--layers is for models, and folders are given"),
         (("fast", "--runs", "0"), "--runs is 0; give 1"),
         (("fast", "--threads", "4000"), "--threads is 4000; give 1 to 1024"),
         (("odd",), "'odd/genai_config.json' has no vocab_size"),
+        (("odd_ov",), "'odd_ov/config.json' has no vocab_size"),
+        (("bare_ov",), "'bare_ov' has no config.json; get it again"),
     ],
 )
 def test_mistakes_are_one_line(here: Path, run: Run, words: tuple[str, ...], message: str) -> None:
     (here / "odd").mkdir()
     (here / "odd/genai_config.json").write_text('{"model": {"vocab_size": ' + "9" * 20 + "}}")
+    for name in ("odd_ov", "bare_ov"):
+        (here / name).mkdir()
+        (here / name / "openvino_model.xml").touch()
+    (here / "odd_ov/config.json").write_text('{"vocab_size": "400"}')
     ran = run("bench", *words)
     assert ran.code == 2 and message in ran.err and len(ran.err.splitlines()) == 1
 

@@ -12,8 +12,13 @@ WORDS, WIDTH, HIDDEN, HEADS = 128, 64, 1024, 2
 CONFIG = {"model": {"decoder": {"filename": "model.onnx"}}, "search": {"past_present_share_buffer": True}}
 
 
-def make_decoder(seed: int = 0) -> onnx.ModelProto:
-    """A layer of attention and one of products; weights are a table, a head and what the layers multiply with."""
+def make_decoder(seed: int = 0, *, is_rotary: bool = False, **attention: float) -> onnx.ModelProto:
+    """A layer of attention and one of products; weights are a table, a head and what the layers multiply with.
+
+    `is_rotary`: with rotary embedding, and a head that is the table. `attention`: further attributes of that node.
+    """
+    if is_rotary:
+        attention["do_rotary"] = 1
     make, port = helper.make_node, helper.make_tensor_value_info
     past, present = ([f"{word}.0.{part}" for part in ("key", "value")] for word in ("past_key_values", "present"))
     nodes = [
@@ -25,13 +30,14 @@ def make_decoder(seed: int = 0) -> onnx.ModelProto:
         make("Cast", ["length"], ["total"], to=TensorProto.INT32),
         make("Gather", ["table", "input_ids"], ["x"], "embed"),
         make("MatMul", ["x", "qkv"], ["q"], "qkv"),
-        make("GroupQueryAttention", ["q", "", "", *past, "ends", "total"], ["a", *present], "gqa", domain=MS,
-             num_heads=HEADS, kv_num_heads=1),
+        make("GroupQueryAttention", ["q", "", "", *past, "ends", "total", *(["cos", "sin"] if is_rotary else [])],
+             ["a", *present], "gqa", domain=MS, num_heads=HEADS, kv_num_heads=1, **attention),
         make("Add", ["x", "a"], ["r"]),
         make("MatMul", ["r", "up"], ["h"], "up"),
         make("Relu", ["h"], ["p"]),
         make("MatMul", ["p", "down"], ["d"], "down"),
         make("Add", ["r", "d"], ["s"]),
+        *([make("Transpose", ["table"], ["head"], "turn")] if is_rotary else []),
         make("MatMul", ["s", "head"], ["logits"], "head"),
     ]  # fmt: skip
     inputs = [port("input_ids", TensorProto.INT64, ["B", "S"]), port("attention_mask", TensorProto.INT64, ["B", "T"])]
@@ -47,6 +53,11 @@ def make_decoder(seed: int = 0) -> onnx.ModelProto:
         "head": (WIDTH, WORDS),
     }  # fmt: skip
     weights = {name: rng.normal(size=shape) * (shape[0] ** -0.5) for name, shape in shapes.items()}
+    if is_rotary:
+        del weights["head"]
+        weights["down"] *= 16.0  # else the head's answer is the token itself
+        angles = np.arange(512)[:, None] / 100.0 ** (np.arange(head // 2) / (head // 2))
+        weights |= {"cos": np.cos(angles), "sin": np.sin(angles)}
     for name, weight in weights.items():
         model.graph.initializer.append(numpy_helper.from_array(weight.astype(np.float32), name))
     model.graph.initializer.append(numpy_helper.from_array(np.array([1], np.int64), "one"))
@@ -54,12 +65,13 @@ def make_decoder(seed: int = 0) -> onnx.ModelProto:
     return model
 
 
-def save_decoder(root: Path) -> Path:
+def save_decoder(root: Path, model: onnx.ModelProto | None = None) -> Path:
     """A folder of onnxruntime-genai in FP32, with a tokenizer of words."""
     root.mkdir(parents=True)
     onnx.save(
-        make_decoder(), root / "model.onnx", save_as_external_data=True, location="model.onnx.data", size_threshold=64
-    )
+        model or make_decoder(), root / "model.onnx", save_as_external_data=True, location="model.onnx.data",
+        size_threshold=64,
+    )  # fmt: skip
     (root / "genai_config.json").write_text(json.dumps(CONFIG))
     save_tokenizer(root)
     return root

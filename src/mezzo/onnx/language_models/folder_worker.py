@@ -41,7 +41,8 @@ def _write_tokenizer(folder: str, result: Path) -> None:
     openvino, convert = load_openvino(), load_openvino_tokenizers().convert_tokenizer
     read = importlib.import_module("transformers").AutoTokenizer.from_pretrained
     try:
-        models = convert(read(folder, local_files_only=True), with_detokenizer=True)
+        tokenizer = read(folder, local_files_only=True, trust_remote_code=False)
+        models = convert(tokenizer, with_detokenizer=True)
     except Exception as error:  # any exception of a library
         raise ModelError(
             "openvino-tokenizers cannot convert the folder's tokenizer, which OpenVINO GenAI needs:"

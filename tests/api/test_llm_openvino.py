@@ -1,0 +1,168 @@
+"""Folders that OpenVINO GenAI runs: its tokens, constants and configs, and what is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from decoders import WORDS, make_decoder, save_decoder
+
+import mezzo
+from mezzo.api.language_models import openvino_genai as folders
+from mezzo.common.errors import InputError, ModelError
+
+# As exact as FP32: activations and caches are not rounded.
+EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
+PROMPT, NEW_TOKENS = [5, 60, 7, 33, 2], 24
+
+
+@pytest.fixture
+def openvino() -> Any:
+    for package in ("openvino_tokenizers", "transformers"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    return pytest.importorskip("openvino", reason="openvino is not installed")
+
+
+def save_source(root: Path) -> Path:
+    """A decoder with rotary embedding and a tied head, as onnxruntime-genai's builder writes it, with a tokenizer that
+    openvino-tokenizers converts.
+    """
+    save_decoder(root, make_decoder(2, is_rotary=True))
+    words = {chr(33 + number): number for number in range(90)} | {"ab": 90, "<eos>": 91}
+    tokenizer = {
+        "version": "1.0", "truncation": None, "padding": None, "normalizer": None,
+        "added_tokens": [{"id": 91, "content": "<eos>", "single_word": False, "lstrip": False, "rstrip": False,
+                          "normalized": False, "special": True}],
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+        "post_processor": None,
+        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+        "model": {"type": "BPE", "dropout": None, "unk_token": None, "vocab": words, "merges": ["a b"]},
+    }  # fmt: skip
+    (root / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (root / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    config = json.loads((root / "genai_config.json").read_text())
+    config["model"] |= {"vocab_size": WORDS, "eos_token_id": 1}
+    (root / "genai_config.json").write_text(json.dumps(config))
+    return root
+
+
+def greedy_tokens(openvino: Any, path: Path) -> list[int]:
+    """Tokens after the prompt by an ONNX decoder on OpenVINO, which reads all text anew for each."""
+    compiled = openvino.Core().compile_model(str(path), "CPU", EXACT)
+    tokens = list(PROMPT)
+    for _ in range(NEW_TOKENS):
+        feeds = {
+            port.get_any_name(): np.zeros((1, 1, 0, 32), np.float32)
+            for port in compiled.inputs
+            if port.get_any_name().startswith("past")
+        }
+        feeds |= {"input_ids": np.array([tokens]), "attention_mask": np.ones((1, len(tokens)), np.int64)}
+        tokens.append(int(compiled(feeds)["logits"][0, -1].argmax()))
+    return tokens[len(PROMPT) :]
+
+
+@pytest.mark.parametrize("options", [{"to": "int4"}, {"to": "int4", "exclude": ["*"]}])
+@pytest.mark.parametrize("backend", ["PA", "SDPA"])
+def test_tokens_are_those_of_the_onnx_model(
+    openvino: Any, tmp_path: Path, options: dict[str, Any], backend: str
+) -> None:
+    genai = pytest.importorskip("openvino_genai", reason="openvino-genai is not installed")
+    source = save_source(tmp_path / "in")
+    mezzo.llm(source, tmp_path / "out", target="openvino-cpu", **options)
+    low = tmp_path / "low.onnx"
+    mezzo.convert(source / "model.onnx", low, target="openvino-cpu", check=False, io="follow", **options)
+    where = str(tmp_path / "out")
+    pipeline = genai.LLMPipeline(where, genai.Tokenizer(where), "CPU", ATTENTION_BACKEND=backend, **EXACT)
+    config = genai.GenerationConfig()
+    config.max_new_tokens, config.do_sample, config.ignore_eos = NEW_TOKENS, False, True
+    tokens = pipeline.generate(openvino.Tensor(np.array([PROMPT])), config).tokens[0]
+    assert tokens == greedy_tokens(openvino, low)
+    assert len(set(tokens)) > 3  # else any model would pass
+
+
+def test_four_bits_stay_four_bits_and_a_tied_table_is_stored_once(openvino: Any, tmp_path: Path) -> None:
+    source = save_source(tmp_path / "in")
+    folder = mezzo.llm(source, tmp_path / "out", target="openvino-cpu")
+    assert (folder.path, [file.result for file in folder.files]) == (tmp_path / "out", ["openvino_model.xml"])
+    model = openvino.Core().read_model(str(tmp_path / "out/openvino_model.xml"))
+    constants = [op for op in model.get_ops() if op.get_type_name() == "Constant"]
+    elements = {
+        dtype: sum(int(np.prod(op.get_output_shape(0))) for op in constants if op.get_element_type() == dtype)
+        for dtype in (openvino.Type.u4, openvino.Type.f16)
+    }
+    floats = sum(
+        tensor.size for tensor in map(onnx.numpy_helper.to_array, onnx.load(source / "model.onnx").graph.initializer)
+    )
+    assert elements[openvino.Type.f16] == 0 and elements[openvino.Type.u4] > 0.7 * floats
+    # Of 4.5 bits and more; rotary tables stay in FP32. Both copies of the table have the same bytes in the file.
+    rotary_bytes = 2 * 512 * 16 * 4
+    assert (tmp_path / "out/openvino_model.bin").stat().st_size < 0.85 * floats + rotary_bytes
+    assert {port.get_any_name() for port in model.inputs} == {"input_ids", "attention_mask", "position_ids", "beam_idx"}
+    compiled = openvino.Core().compile_model(model, "CPU", EXACT)
+    layers = [op.get_rt_info()["layerType"].astype(str) for op in compiled.get_runtime_model().get_ops()]
+    assert "GroupQueryAttention" not in layers and layers.count("FullyConnected") == 4
+
+
+def test_folder_has_what_the_runtime_reads(openvino: Any, tmp_path: Path) -> None:
+    source = save_source(tmp_path / "in")
+    (source / "generation_config.json").write_text('{"eos_token_id": 2}')
+    mezzo.llm(source, tmp_path / "out", target="openvino-cpu")
+    assert {path.name for path in tmp_path.iterdir()} == {"in", "out"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+        *(f"openvino_{name}.{end}" for name in ("model", "tokenizer", "detokenizer") for end in ("xml", "bin")),
+    }  # fmt: skip
+    assert json.loads((tmp_path / "out/config.json").read_text()) == {"eos_token_id": 1, "vocab_size": WORDS}
+    assert json.loads((tmp_path / "out/generation_config.json").read_text()) == {"eos_token_id": 2}
+
+
+def with_other_names() -> onnx.ModelProto:
+    """Caches have other names than in all exports."""
+    model = make_decoder(is_rotary=True)
+    for port in model.graph.input:
+        port.name = port.name.replace("past_key_values", "cache")
+    for node in model.graph.node:
+        node.input[:] = [name.replace("past_key_values", "cache") for name in node.input]
+    return model
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (make_decoder(is_rotary=True, local_window_size=8), "with local_window_size 8, wanted -1: OpenVINO GenAI"),
+        (make_decoder(is_rotary=True, rotary_interleaved=1), "with rotary_interleaved True, wanted False"),
+        (with_other_names(), "'model.onnx' has no caches, inputs such as 'past_key_values.0.key'"),
+    ],
+    ids=["window", "interleaved", "no caches"],
+)  # fmt: skip
+def test_decoders_that_are_not_written_are_one_line(
+    openvino: Any, tmp_path: Path, model: onnx.ModelProto, message: str
+) -> None:
+    source = save_source(tmp_path / "in")
+    onnx.save(model, source / "model.onnx")
+    with pytest.raises(ModelError) as error:
+        mezzo.llm(source, tmp_path / "out", target="openvino-cpu")
+    assert message in str(error.value) and "\n" not in str(error.value)
+    assert {path.name for path in tmp_path.iterdir()} == {"in"}
+
+
+def test_a_folder_without_a_tokenizer_is_one_line(openvino: Any, tmp_path: Path) -> None:
+    source = save_source(tmp_path / "in")
+    (source / "tokenizer.json").unlink()
+    with pytest.raises(InputError, match=r"has no tokenizer\.json, which OpenVINO GenAI needs; get it again"):
+        mezzo.llm(source, tmp_path / "out", target="openvino-cpu")
+
+
+def test_a_tokenizer_that_is_not_converted_is_one_line(openvino: Any, tmp_path: Path) -> None:
+    save_decoder(tmp_path / "in")  # words, which openvino-tokenizers does not know
+    with pytest.raises(ModelError, match="openvino-tokenizers cannot convert the folder's tokenizer") as error:
+        mezzo.llm(tmp_path / "in", tmp_path / "out", target="openvino-cpu")
+    assert len(str(error.value)) < 300 and {path.name for path in tmp_path.iterdir()} == {"in"}
+
+
+def test_missing_packages_are_named_with_how_to_install_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders, "_PACKAGES", {"openvino": "numpy", "openvino-tokenizers": "absent_tokenizers"})
+    with pytest.raises(InputError, match=r"openvino-tokenizers is not installed; pip install openvino-tokenizers$"):
+        mezzo.llm(save_decoder(tmp_path / "in"), tmp_path / "out", target="openvino-cpu")
