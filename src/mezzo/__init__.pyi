@@ -376,7 +376,8 @@ def llm(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> ConvertedFolder:
-    """Write a folder that onnxruntime-genai runs, with low-bit weights, from a Hugging Face folder.
+    """Write a folder that onnxruntime-genai runs, with low-bit weights, from a Hugging Face folder;
+    or one that OpenVINO GenAI runs, with `target="openvino-cpu"`.
 
     The model is exported in FP32 by onnxruntime-genai's builder, in another process and without
     network, unless the folder has ONNX models in FP32 already. These are converted as by

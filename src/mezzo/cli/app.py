@@ -39,9 +39,7 @@ _ROWS = (
     CommandRow(
         "convert", "Convert", "Write a mixed-precision model, or convert a folder of models."
     ),
-    CommandRow(
-        "llm", "Convert", "Make a Hugging Face language model small, for onnxruntime-genai."
-    ),
+    CommandRow("llm", "Convert", "Make a Hugging Face language model small."),
     CommandRow("plan", "Convert", "Show what convert would do; write no model."),
     CommandRow("compare", "Check", "Check that a model gives the same answers as a reference."),
     CommandRow("bench", "Check", "Time models side by side on the installed runtime."),

@@ -80,6 +80,12 @@ OPTIONAL: tuple[Package, ...] = (
         extra="openvino",
     ),
     Package(
+        name="openvino-genai",
+        module="openvino_genai",
+        purpose="runs language models on OpenVINO",
+        extra="openvino-genai",
+    ),
+    Package(
         name="tensorrt",
         module="tensorrt",
         purpose="runs results on NVIDIA's GPUs",

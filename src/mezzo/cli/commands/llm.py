@@ -1,4 +1,6 @@
-"""mezzo llm: a language model with low-bit weights for onnxruntime-genai, from Hugging Face."""
+"""mezzo llm: a language model with low-bit weights for onnxruntime-genai or OpenVINO GenAI, from
+Hugging Face.
+"""
 
 import functools
 from pathlib import Path
@@ -74,7 +76,7 @@ def llm(
     quiet: shared.Quiet = False,
 ) -> None:
     """Write a language model with weights in four or eight bits, as onnxruntime-genai runs it, or
-    with --target openvino-cpu as OpenVINO GenAI runs it.
+    with OpenVINO's target as OpenVINO GenAI runs it.
 
     A Hugging Face folder is exported in FP32 by onnxruntime-genai's builder, offline, and then
     converted; one with ONNX models is converted as it is. With --max-error or --max-bytes the

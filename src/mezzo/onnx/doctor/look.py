@@ -13,7 +13,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mezzo.onnx.run.runtime_libraries import load_onnxruntime, load_openvino
+from mezzo.onnx.run.runtime_libraries import (
+    load_onnxruntime,
+    load_openvino,
+    load_openvino_genai,
+)
 from mezzo.plugins.discovery import target
 
 # The smallest useful model: one Add of two elements, which every runtime supports.
@@ -41,6 +45,9 @@ def _look_at_module(name: str) -> Mapping[str, Any]:
         return {"details": list(load_onnxruntime().get_available_providers())}
     if name == "openvino":
         return {"details": list(load_openvino().Core().available_devices)}
+    if name == "openvino_genai":
+        load_openvino_genai()
+        return {"details": []}
     module = importlib.import_module(name)
     if name == "torch":
         return {"details": [f"CUDA {module.version.cuda}" if module.cuda.is_available() else "CPU"]}
