@@ -36,7 +36,7 @@ _UNRUN = {
     "it takes exports of PyTorch, and minutes": 1,
     "it is made of broken files": 1,
     "it times models": 1,
-    "such a folder is not at hand": 4,
+    "such a folder is not at hand": 6,
     "half an hour, and needs torch": 2,
     "minutes to hours, on the machine that is named": 59,
     "needs CUDA": 1,
