@@ -8,10 +8,12 @@ import numpy as np
 import onnx
 import pytest
 from decoders import WORDS, make_decoder, save_decoder
+from onnx import helper
 
 import mezzo
 from mezzo.api.language_models import openvino_genai as folders
 from mezzo.common.errors import InputError, ModelError
+from mezzo.onnx.language_models.stateful import write_stateful
 
 # As exact as FP32: activations and caches are not rounded.
 EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
@@ -116,6 +118,56 @@ def test_folder_has_what_the_runtime_reads(openvino: Any, tmp_path: Path) -> Non
     }  # fmt: skip
     assert json.loads((tmp_path / "out/config.json").read_text()) == {"eos_token_id": 1, "vocab_size": WORDS}
     assert json.loads((tmp_path / "out/generation_config.json").read_text()) == {"eos_token_id": 2}
+
+
+def decoder_of_standard_operators() -> onnx.ModelProto:
+    """Attention of one head over a cache, written out, for one token at a time."""
+    make, port = helper.make_node, helper.make_tensor_value_info
+    past, present = ([f"{word}.0.{part}" for part in ("key", "value")] for word in ("past_key_values", "present"))
+    nodes = [make("Gather", ["table", "input_ids"], ["x"])]
+    for name in ("q", *present):
+        nodes += [
+            make("MatMul", ["x", f"w_{name}"], [f"{name}_3"]),
+            make("Unsqueeze", [f"{name}_3", "one"], [f"{name}_4"]),
+        ]
+    nodes += [make("Concat", [old, f"{new}_4"], [new], axis=2) for old, new in zip(past, present, strict=True)]
+    nodes += [
+        make("Transpose", [present[0]], ["turned"], perm=[0, 1, 3, 2]), make("MatMul", ["q_4", "turned"], ["scores"]),
+        make("Softmax", ["scores"], ["shares"]), make("MatMul", ["shares", present[1]], ["mixed"]),
+        make("Squeeze", ["mixed", "one"], ["result"]), make("MatMul", ["result", "head"], ["logits"]),
+    ]  # fmt: skip
+    inputs = [
+        port(name, onnx.TensorProto.INT64, ["B", axis]) for name, axis in (("input_ids", "S"), ("attention_mask", "T"))
+    ]
+    inputs += [port(name, onnx.TensorProto.FLOAT, ["B", 1, "P", 32]) for name in past]
+    outputs = [port("logits", onnx.TensorProto.FLOAT, ["B", "S", WORDS])]
+    outputs += [port(name, onnx.TensorProto.FLOAT, ["B", 1, "T", 32]) for name in present]
+    rng = np.random.default_rng(0)
+    shapes = {"table": (WORDS, 32), "head": (32, WORDS), **{f"w_{name}": (32, 32) for name in ("q", *present)}}
+    weights = [
+        onnx.numpy_helper.from_array(rng.normal(size=shape).astype(np.float32), name) for name, shape in shapes.items()
+    ]
+    weights.append(onnx.numpy_helper.from_array(np.array([1], np.int64), "one"))
+    graph = helper.make_graph(nodes, "g", inputs, outputs, weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+def test_caches_of_other_exports_become_states(openvino: Any, tmp_path: Path) -> None:
+    onnx.save(decoder_of_standard_operators(), tmp_path / "model.onnx")
+    write_stateful(tmp_path / "model.onnx", tmp_path / "out.xml")
+    plain, stateful = (
+        openvino.Core().compile_model(str(tmp_path / name), "CPU", EXACT) for name in ("model.onnx", "out.xml")
+    )
+    assert {port.get_any_name() for port in stateful.inputs} == {"input_ids", "attention_mask", "beam_idx"}
+    request, caches = stateful.create_infer_request(), [np.zeros((1, 1, 0, 32), np.float32)] * 2
+    for count, token in enumerate(PROMPT, 1):
+        feeds = {"input_ids": np.array([[token]]), "attention_mask": np.ones((1, count), np.int64)}
+        keys = dict(zip(("past_key_values.0.key", "past_key_values.0.value"), caches, strict=True))
+        expected = plain({**feeds, **keys})
+        caches = [np.array(expected[name]) for name in ("present.0.key", "present.0.value")]
+        found = request.infer({**feeds, "beam_idx": np.zeros(1, np.int32)})["logits"]
+        # Some sums of 32 products: a hundred of FP32's eps.
+        np.testing.assert_allclose(found, expected["logits"], rtol=1e-5, atol=1e-5 * np.abs(found).max())
 
 
 def with_other_names() -> onnx.ModelProto:
