@@ -184,10 +184,11 @@ def with_other_names() -> onnx.ModelProto:
     ("model", "message"),
     [
         (make_decoder(is_rotary=True, local_window_size=8), "with local_window_size 8, wanted -1: OpenVINO GenAI"),
+        (make_decoder(is_rotary=True, softcap=5.0), "OpenVINO cannot read 'model.onnx': -- com.microsoft.GroupQuery"),
         (make_decoder(is_rotary=True, rotary_interleaved=1), "with rotary_interleaved True, wanted False"),
         (with_other_names(), "'model.onnx' has no caches, inputs such as 'past_key_values.0.key'"),
     ],
-    ids=["window", "interleaved", "no caches"],
+    ids=["window", "softcap", "interleaved", "no caches"],
 )  # fmt: skip
 def test_decoders_that_are_not_written_are_one_line(
     openvino: Any, tmp_path: Path, model: onnx.ModelProto, message: str

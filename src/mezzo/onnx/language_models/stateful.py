@@ -33,6 +33,8 @@ _PRESENT = "present.{}"
 _IDS, _MASK, _POSITIONS, _BEAMS, _LOGITS = (
     "input_ids", "attention_mask", "position_ids", "beam_idx", "logits",
 )  # fmt: skip
+# Before the operators that OpenVINO cannot read, in its error.
+_LOG = "Failed operations detailed log:"
 _HEADS_AXIS, _TIME_AXIS, _SIZE_AXIS = 1, 2, 3  # of a cache
 
 
@@ -45,7 +47,8 @@ def write_stateful(source: Path, result: Path) -> None:
     try:
         model = openvino.Core().read_model(os.fspath(source))
     except RuntimeError as error:
-        reason = " ".join(str(error).split())[:300]
+        text = str(error)
+        reason = " ".join((text.partition(_LOG)[2] or text).split())[:300]
         raise ModelError(f"OpenVINO cannot read {source.name!r}: {reason}") from error
     decoder = _Decoder(openvino, model, source.name)
     decoder.replace_attention()
