@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from decoders import WORDS, make_decoder, save_decoder
 from onnx import helper
@@ -118,6 +119,35 @@ def test_folder_has_what_the_runtime_reads(openvino: Any, tmp_path: Path) -> Non
     }  # fmt: skip
     assert json.loads((tmp_path / "out/config.json").read_text()) == {"eos_token_id": 1, "vocab_size": WORDS}
     assert json.loads((tmp_path / "out/generation_config.json").read_text()) == {"eos_token_id": 2}
+
+
+@pytest.mark.parametrize("rotated", [32, 16])
+def test_logits_are_those_of_onnx_runtime_and_padding_changes_none(openvino: Any, tmp_path: Path, rotated: int) -> None:
+    model = make_decoder(2, is_rotary=True)
+    for tensor in model.graph.initializer:
+        if tensor.name in ("cos", "sin"):
+            columns = onnx.numpy_helper.to_array(tensor)[:, : rotated // 2]
+            tensor.CopyFrom(onnx.numpy_helper.from_array(columns.copy(), tensor.name))
+    onnx.save(model, tmp_path / "model.onnx")
+    write_stateful(tmp_path / "model.onnx", tmp_path / "out.xml")
+    compiled = openvino.Core().compile_model(str(tmp_path / "out.xml"), "CPU", EXACT)
+
+    def logits(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        places, beams = np.maximum(mask.cumsum(1) - 1, 0), np.arange(len(ids), dtype=np.int32)
+        feeds = {"input_ids": ids, "attention_mask": mask, "position_ids": places, "beam_idx": beams}
+        return np.array(compiled.create_infer_request().infer(feeds)["logits"])
+
+    ids = np.array([PROMPT])
+    empty = np.zeros((1, 1, 0, 32), np.float32)
+    caches = {"past_key_values.0.key": empty, "past_key_values.0.value": empty}
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    (expected,) = session.run(["logits"], {"input_ids": ids, "attention_mask": np.ones_like(ids), **caches})
+    found = logits(ids, np.ones_like(ids))
+    # Sums of up to 1024 products: a hundred of FP32's eps.
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+    padded = np.concatenate([np.zeros((1, 3), np.int64), ids], axis=1)
+    both = logits(np.concatenate([padded, padded]), np.array([[1] * 8, [0] * 3 + [1] * 5]))
+    np.testing.assert_allclose(both[1, 3:], found[0], rtol=0, atol=1e-5 * np.abs(expected).max())
 
 
 def decoder_of_standard_operators() -> onnx.ModelProto:
