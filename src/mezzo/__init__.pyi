@@ -377,7 +377,7 @@ def llm(
     progress: Progress | None = None,
 ) -> ConvertedFolder:
     """Write a folder that onnxruntime-genai runs, with low-bit weights, from a Hugging Face folder;
-    or one that OpenVINO GenAI runs, with `target="openvino-cpu"`.
+    with OpenVINO's target one that OpenVINO GenAI runs.
 
     The model is exported in FP32 by onnxruntime-genai's builder, in another process and without
     network, unless the folder has ONNX models in FP32 already. These are converted as by
