@@ -57,6 +57,7 @@ class Total:
     low_nodes: int = 0
     time_s: float = 0.0
     worst: float = 0.0
+    whole: int = 0  # models without a float node in FP32
     wrong: list[str] = field(default_factory=list)
     rows: list[dict[str, Any]] = field(default_factory=list)
 
@@ -127,6 +128,7 @@ def add(total: Total, path: Path, model: onnx.ModelProto, result: onnx.ModelProt
     """Judge one result on data that nobody saw, and count."""
     heavy = sum(node.node.op_type in HEAVY for node in float_nodes(model, "fp16"))
     low = [node.node.op_type for node in float_nodes(result, "fp16") if node.is_low]
+    total.whole += all(node.is_low for node in float_nodes(result, "fp16"))
     heavy_low, casts = sum(op in HEAVY for op in low), count_casts(result) - count_casts(model)
     found = mezzo.compare(model, result, load_batches(path.with_suffix(".unseen")), max_error=LARGEST_ERROR)
     fault = next((output.fault for output in found.outputs if output.fault), None)
@@ -144,12 +146,12 @@ def add(total: Total, path: Path, model: onnx.ModelProto, result: onnx.ModelProt
     print(total.tool, *row.values(), fault or "", file=sys.stderr, flush=True)
 
 
-def convert_all(paths: Sequence[Path], tool: str, policy: str, sees_data: bool) -> Total:
-    total = Total(tool)
+def convert_all(paths: Sequence[Path], policy: str, sees_data: bool, out_of_range: str = "repair") -> Total:
+    total = Total(f"mezzo, {policy}, {out_of_range if sees_data else 'no data'}")
     for path in paths:
         model, begin = onnx.load(path), time.perf_counter()
         seen = load_batches(path.with_suffix(".data")) if sees_data else None
-        made = mezzo.convert(model, policy=policy, data=seen)
+        made = mezzo.convert(model, policy=policy, data=seen, out_of_range=out_of_range)
         total.time_s += time.perf_counter() - begin
         add(total, path, model, made.model)
     return total
@@ -184,6 +186,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=Path("out/outlier-architectures"), help="takes the models")
     parser.add_argument("--autocast-python", default=None, help="a Python that has nvidia-modelopt[onnx]")
     parser.add_argument("--policies", nargs="+", default=["balanced"])
+    parser.add_argument("--out-of-range", nargs="+", default=["repair"], choices=("repair", "protect"))
     parser.add_argument("--without-data", action="store_true", help="convert without data too")
     parser.add_argument("--only", nargs="*", default=[], help="parts of the names of models; all if left out")
     parser.add_argument("--json", type=Path, default=Path("out/outlier_architectures.json"))
@@ -193,21 +196,22 @@ def main() -> int:
     paths = [
         p for p in make_models(given.cache, given.folder) if not given.only or any(n in p.stem for n in given.only)
     ]
-    totals = [convert_all(paths, f"mezzo, {policy}, on data", policy, True) for policy in given.policies]
+    totals = [convert_all(paths, policy, True, word) for policy in given.policies for word in given.out_of_range]
     ours = len(totals)
     if given.without_data:
-        totals += [convert_all(paths, f"mezzo, {policy}, no data", policy, False) for policy in given.policies]
+        totals += [convert_all(paths, policy, False) for policy in given.policies]
     if given.autocast_python is not None:
         worker = Path(__file__).with_name("autocast_folder.py")
         subprocess.run([given.autocast_python, str(worker), str(given.folder)], check=True, stdout=subprocess.DEVNULL)
         totals.append(read_autocast(paths))
     console = Console() if sys.stdout.isatty() else Console(width=150)
     table = Table(title=f"{len(paths)} architectures with hidden outliers, FP16 in its true precision")
-    for heading in ("tool", "right", "heavy low", "casts", "low nodes", "worst error", "s"):
+    for heading in ("tool", "right", "wholly low", "heavy low", "casts", "low nodes", "worst error", "s"):
         table.add_column(heading)
     for total in totals:
         table.add_row(
-            total.tool, f"{total.right} of {total.models}", f"{total.heavy_low} of {total.heavy}", str(total.casts),
+            total.tool, f"{total.right} of {total.models}", str(total.whole),
+            f"{total.heavy_low} of {total.heavy}", str(total.casts),
             str(total.low_nodes), f"{total.worst:.1e}", f"{total.time_s:.0f}",
         )  # fmt: skip
     console.print(table)

@@ -106,7 +106,7 @@ def compare_strategies(
     keep_region: Sequence[str] | None = (),
     fix_region: Mapping[str, str] | None = {},
     io: IO | None = "keep",
-    out_of_range: str | None = "protect",
+    out_of_range: str | None = "repair",
     opset: str | None = "auto",
     calibrator: str | None = "minmax",
     quantize_mode: str | None = "smart",
@@ -133,7 +133,8 @@ def compare_strategies(
             Repeatable.
         io: types of the model's inputs and outputs: keep them (default), all low, outputs as they
             come, or one by name. Repeatable.
-        out_of_range: what to do with weights that the low precision cannot hold.
+        out_of_range: what to do with numbers that the low precision cannot hold: store them times a
+            power of two, keep their operators in FP32, clamp weights, or refuse.
         opset: whether the opset, ONNX's version, may rise where a newer one allows the low
             precision.
         calibrator: how int8 chooses scales from --data: minmax, percentile, entropy, mse, your
@@ -166,7 +167,7 @@ def convert(
     keep_region: Sequence[str] | None = (),
     fix_region: Mapping[str, str] | None = {},
     io: IO | None = "keep",
-    out_of_range: str | None = "protect",
+    out_of_range: str | None = "repair",
     opset: str | None = "auto",
     calibrator: str | None = "minmax",
     quantize_mode: str | None = "smart",
@@ -220,8 +221,10 @@ def convert(
             is planned around them.
         io: "keep" (the default), "low", "follow" (outputs have their producer's output type), or a
             mapping of input and output names to "fp16", "bf16" or "fp32".
-        out_of_range: handling of weights outside the format's range: "protect", the default, keeps
-            their users in FP32, "clamp" stores the largest finite number, "error" refuses.
+        out_of_range: handling of numbers outside the format's range: "repair", the default, stores
+            values times powers of two where data shows that they overflow, and keeps others' users
+            in FP32; "protect" does only that; "clamp" stores the largest finite number in place of
+            weights, "error" refuses them.
         opset: "auto", the default, raises the opset version only if a node needs it to run in the
             format; "keep" never does.
         fuse: "standard", the default, simplifies a model before quantization (folds and rewrites it
@@ -267,7 +270,7 @@ def convert_folder(
     keep_region: Sequence[str] | None = (),
     fix_region: Mapping[str, str] | None = {},
     io: IO | None = "keep",
-    out_of_range: str | None = "protect",
+    out_of_range: str | None = "repair",
     opset: str | None = "auto",
     calibrator: str | None = "minmax",
     quantize_mode: str | None = "smart",
@@ -301,7 +304,8 @@ def convert_folder(
         policy: how bold to be: a name of 'mezzo policies', or a .toml file.
         strategy: how to place the casts; see 'mezzo strategies'.
         target: what must run the result: a name of 'mezzo targets', or a .toml file.
-        out_of_range: what to do with weights that the low precision cannot hold.
+        out_of_range: what to do with numbers that the low precision cannot hold: store them times a
+            power of two, keep their operators in FP32, clamp weights, or refuse.
         opset: whether the opset, ONNX's version, may rise where a newer one allows the low
             precision.
         calibrator: how int8 chooses scales from --data: minmax, percentile, entropy, mse, your
@@ -355,7 +359,7 @@ def llm(
     keep_region: Sequence[str] | None = (),
     fix_region: Mapping[str, str] | None = {},
     io: IO | None = "keep",
-    out_of_range: str | None = "protect",
+    out_of_range: str | None = "repair",
     opset: str | None = "auto",
     calibrator: str | None = "minmax",
     quantize_mode: str | None = "smart",
@@ -398,7 +402,8 @@ def llm(
             Repeatable.
         io: types of the model's inputs and outputs: keep them (default), all low, outputs as they
             come, or one by name. Repeatable.
-        out_of_range: what to do with weights that the low precision cannot hold.
+        out_of_range: what to do with numbers that the low precision cannot hold: store them times a
+            power of two, keep their operators in FP32, clamp weights, or refuse.
         opset: whether the opset, ONNX's version, may rise where a newer one allows the low
             precision.
         calibrator: how int8 chooses scales from --data: minmax, percentile, entropy, mse, your
@@ -445,7 +450,7 @@ def plan(
     keep_region: Sequence[str] | None = (),
     fix_region: Mapping[str, str] | None = {},
     io: IO | None = "keep",
-    out_of_range: str | None = "protect",
+    out_of_range: str | None = "repair",
     opset: str | None = "auto",
     calibrator: str | None = "minmax",
     quantize_mode: str | None = "smart",
@@ -473,7 +478,8 @@ def plan(
             Repeatable.
         io: types of the model's inputs and outputs: keep them (default), all low, outputs as they
             come, or one by name. Repeatable.
-        out_of_range: what to do with weights that the low precision cannot hold.
+        out_of_range: what to do with numbers that the low precision cannot hold: store them times a
+            power of two, keep their operators in FP32, clamp weights, or refuse.
         opset: whether the opset, ONNX's version, may rise where a newer one allows the low
             precision.
         calibrator: how int8 chooses scales from --data: minmax, percentile, entropy, mse, your
@@ -506,7 +512,7 @@ def quantize_report(
     keep_region: Sequence[str] | None = (),
     fix_region: Mapping[str, str] | None = {},
     io: IO | None = "keep",
-    out_of_range: str | None = "protect",
+    out_of_range: str | None = "repair",
     opset: str | None = "auto",
     calibrator: str | None = "minmax",
     quantize_mode: str | None = "smart",
@@ -541,7 +547,8 @@ def quantize_report(
             Repeatable.
         io: types of the model's inputs and outputs: keep them (default), all low, outputs as they
             come, or one by name. Repeatable.
-        out_of_range: what to do with weights that the low precision cannot hold.
+        out_of_range: what to do with numbers that the low precision cannot hold: store them times a
+            power of two, keep their operators in FP32, clamp weights, or refuse.
         opset: whether the opset, ONNX's version, may rise where a newer one allows the low
             precision.
         calibrator: how int8 chooses scales from --data: minmax, percentile, entropy, mse, your
@@ -593,7 +600,7 @@ def sensitivity(
     keep_region: Sequence[str] | None = (),
     fix_region: Mapping[str, str] | None = {},
     io: IO | None = "keep",
-    out_of_range: str | None = "protect",
+    out_of_range: str | None = "repair",
     opset: str | None = "auto",
     calibrator: str | None = "minmax",
     quantize_mode: str | None = "smart",
@@ -632,7 +639,8 @@ def sensitivity(
             Repeatable.
         io: types of the model's inputs and outputs: keep them (default), all low, outputs as they
             come, or one by name. Repeatable.
-        out_of_range: what to do with weights that the low precision cannot hold.
+        out_of_range: what to do with numbers that the low precision cannot hold: store them times a
+            power of two, keep their operators in FP32, clamp weights, or refuse.
         opset: whether the opset, ONNX's version, may rise where a newer one allows the low
             precision.
         calibrator: how int8 chooses scales from --data: minmax, percentile, entropy, mse, your
@@ -672,7 +680,7 @@ def tune(
     keep_region: Sequence[str] | None = (),
     fix_region: Mapping[str, str] | None = {},
     io: IO | None = "keep",
-    out_of_range: str | None = "protect",
+    out_of_range: str | None = "repair",
     opset: str | None = "auto",
     calibrator: str | None = "minmax",
     quantize_mode: str | None = "smart",
@@ -721,7 +729,8 @@ def tune(
             Repeatable.
         io: types of the model's inputs and outputs: keep them (default), all low, outputs as they
             come, or one by name. Repeatable.
-        out_of_range: what to do with weights that the low precision cannot hold.
+        out_of_range: what to do with numbers that the low precision cannot hold: store them times a
+            power of two, keep their operators in FP32, clamp weights, or refuse.
         opset: whether the opset, ONNX's version, may rise where a newer one allows the low
             precision.
         calibrator: how int8 chooses scales from --data: minmax, percentile, entropy, mse, your

@@ -27,7 +27,7 @@ from mezzo.common.errors import InputError, ModelError
 from mezzo.common.safe_paths import write_file
 from mezzo.contracts.corrections import Correction
 from mezzo.contracts.frontend import Applied, ConversionRecord, Extract, Fault, Frontend, Port, Progress, Words
-from mezzo.contracts.plans import AddCast, AddCopy, Edit, Retype
+from mezzo.contracts.plans import AddCast, AddCopy, Edit, Rescaling, Retype
 from mezzo.contracts.reading import Reading as AnyReading
 from mezzo.contracts.replacements import Replacement
 from mezzo.formats.dtypes import HIGH, LOW_DTYPES, DType
@@ -216,6 +216,9 @@ class ToyModel:
 
     def corrected(self, corrections: Sequence[Correction]) -> "ToyModel":
         return self
+
+    def rescaled(self, reading: AnyReading, changes: Rescaling) -> "ToyModel":
+        raise AssertionError("the toy dialect has no scales")
 
     def exchanged(self, weights: Mapping[str, object]) -> "ToyModel":
         assert not weights, "no weight of it is stored in blocks"

@@ -15,6 +15,7 @@ ROW = facts("Exp", Cost.POINTWISE, Risk.EXPONENTIAL, function=Function.EXP)
 
 
 def test_row_holds_what_it_is_written_with() -> None:
+    """What keeps its values keeps their scale."""
     row = facts(
         "Op", Cost.LINEAR, Risk.SUM, Risk.STEP, function=Function.MATMUL, keeps_values=True, is_bounded=True,
         source="a book", numbers=("alpha",),
@@ -29,6 +30,7 @@ def test_row_holds_what_it_is_written_with() -> None:
         is_bounded=True,
         source="a book",
         numbers=("alpha",),
+        scaling="x... -> x...",
     )
 
 

@@ -20,7 +20,7 @@ g (float[N,2] x) => (float[N,2] y) <float[2,2] u = {1,0,0,1}, float[2,2] v = {0.
 def test_values_within_twice_of_the_limit_are_protected(largest: float, is_kept: bool) -> None:
     """FP16 overflows from 65,520; data of which half has been seen may hold a number twice as large."""
     data = [{"x": np.array([[largest, 1.0], [-1.0, 0.5]], np.float32)}]
-    plan = mezzo.convert(onnx.parser.parse_model(_SCALED), data=data).plan
+    plan = mezzo.convert(onnx.parser.parse_model(_SCALED), data=data, out_of_range="protect").plan
     rules = {name: plan.by_name[name].rule for name in ("first", "second")}
     assert rules == dict.fromkeys(rules, "data-overflow" if is_kept else "linear")
 

@@ -51,7 +51,7 @@ g (float[8,8] x, float[8,8] w) => (float[8,8] y) <float big = {200000}, float sm
 def test_a_constant_past_the_range_protects_only_whom_it_reaches() -> None:
     model, data = model_of(_FAR_CONSTANT), batches(0, x=(8, 8), w=(8, 8))
     assert low_nodes(mezzo.convert(model)) == set()
-    made = mezzo.convert(model, data=data)
+    made = mezzo.convert(model, data=data, out_of_range="protect")
     assert low_nodes(made) == {"first", "second"}
     text = next(node.because for node in made.plan.nodes if node.name == "second")
     assert "lifted 'constant-out-of-range': '" in text and text.endswith(" in 24 samples")

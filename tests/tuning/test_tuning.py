@@ -156,7 +156,7 @@ def test_what_has_a_price_before_a_search_keeps_it() -> None:
 def test_overflow_on_data_is_no_surprise() -> None:
     """The scale lifts a value past 65,504; ranges protect its group, the rest runs low."""
     model = mlp(scale=1e6)
-    found = mezzo.convert(model, data=batches())
+    found = mezzo.convert(model, data=batches(), out_of_range="protect")
     kept = {node.name: node.rule for node in found.plan.nodes if node.precision.compute is found.plan.high}
     assert kept["scale"] == kept["three"] == "data-overflow"
     assert {"one", "two"} <= {n.name for n in found.plan.nodes if n.precision.compute is found.plan.low}

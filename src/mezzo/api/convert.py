@@ -79,8 +79,10 @@ def convert(
             is planned around them.
         io: "keep" (the default), "low", "follow" (outputs have their producer's output type), or a
             mapping of input and output names to "fp16", "bf16" or "fp32".
-        out_of_range: handling of weights outside the format's range: "protect", the default, keeps
-            their users in FP32, "clamp" stores the largest finite number, "error" refuses.
+        out_of_range: handling of numbers outside the format's range: "repair", the default, stores
+            values times powers of two where data shows that they overflow, and keeps others' users
+            in FP32; "protect" does only that; "clamp" stores the largest finite number in place of
+            weights, "error" refuses them.
         opset: "auto", the default, raises the opset version only if a node needs it to run in the
             format; "keep" never does.
         fuse: "standard", the default, simplifies a model before quantization (folds and rewrites it

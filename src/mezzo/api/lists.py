@@ -43,7 +43,7 @@ def convert_lists(
     conditional_fp32_ops: Sequence[Condition] | None = None,
     excluded_names: Sequence[str] = (),
     target: "str | os.PathLike[str] | Target | None" = None,
-    out_of_range: str = "protect",
+    out_of_range: str = "repair",
     opset: str = "auto",
     trust_external_paths: bool = False,
     overwrite: bool = False,

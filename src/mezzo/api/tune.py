@@ -35,6 +35,7 @@ from mezzo.tuning.measured_costs import Measurement, check_measurable
 from mezzo.tuning.measured_costs import measure as measure_target
 from mezzo.tuning.repair.overflow_protection import convert_on_data
 from mezzo.tuning.repair.range_findings import with_protection
+from mezzo.tuning.repair.range_repair import repair_ranges
 from mezzo.tuning.storage.tuner import StorageTuner
 from mezzo.tuning.tuner import Tuner
 
@@ -155,6 +156,11 @@ def tune(
     model, chosen = _calibrated(model, chosen, session)
     # If the time limit cut corrections short, a resumed run has another model: keep no ranges.
     ranges = measure_ranges(model, session if session.has_time() else session.without_files())
+    repaired = repair_ranges(model, chosen, ranges, lambda problem: table_costs(problem, "")[0])
+    if repaired is not None:
+        model, chosen = repaired
+        ranges = measure_ranges(model, session.without_files())
+        scores = scores.within("repaired ranges")
     chosen = with_protection(model, chosen, ranges)
     measurement: Measurement | None = None
     if measure and ranges.data.samples > 0:  # without a sample there is nothing to run

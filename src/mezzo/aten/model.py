@@ -26,7 +26,7 @@ from mezzo.contracts.frontend import (
     Port,
     Progress,
 )
-from mezzo.contracts.plans import Edit
+from mezzo.contracts.plans import Edit, Rescaling
 from mezzo.contracts.reading import Artifact
 from mezzo.contracts.reading import Reading as AnyReading
 from mezzo.contracts.replacements import Replacement
@@ -118,6 +118,9 @@ class TorchModel:
         respellings: Sequence[Respelling] = (),
     ) -> "TorchModel":
         return self
+
+    def rescaled(self, reading: AnyReading, changes: Rescaling) -> "TorchModel":
+        raise AssertionError("programs of PyTorch have no scales")
 
     def exchanged(self, weights: Mapping[str, object]) -> "TorchModel":
         if weights:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from mezzo.contracts.corrections import Correction
     from mezzo.contracts.lab import Lab
-    from mezzo.contracts.plans import Edit
+    from mezzo.contracts.plans import Edit, Rescaling
     from mezzo.contracts.replacements import Replacement
     from mezzo.formats.weight_grid import GridElements
     from mezzo.ir.graph import Graph
@@ -48,7 +48,8 @@ class Frontend(ABC):
 
     `suffixes`: file name endings; "" matches all files of no other front end. `facts`: of operators
     without a table in mezzo, by dialect and operator. `formats`: those of results. `blocks_since`:
-    the version of the dialect from which a weight in blocks can be dequantized. Every source is
+    the version of the dialect from which a weight in blocks can be dequantized; `rescales`: whether
+    values can have power-of-two scales. Every source is
     offered to every front end, so importing one must not load its libraries.
     """
 
@@ -59,6 +60,7 @@ class Frontend(ABC):
     facts: ClassVar[Mapping[str, Mapping[str, OpFacts]]] = MappingProxyType({})
     formats: ClassVar[Collection[str]] = FORMAT_WORDS
     blocks_since: ClassVar[int | None] = None
+    rescales: ClassVar[bool] = False
 
     @property
     def usual_target(self) -> str | None:
@@ -254,6 +256,12 @@ class Model(Protocol):
         """The model with changed constants of its main graph; itself without corrections.
 
         Raises InputError: a name is no FP32 constant there, or has another shape.
+        """
+
+    def rescaled(self, reading: Reading, changes: "Rescaling") -> "Model":
+        """The model with operands and attributes multiplied by powers of two; a constant is scaled
+        itself. Nodes and values keep their names. The reading is spent; it is of the model at its
+        own version. Only of a front end that `rescales`.
         """
 
     def exchanged(self, weights: "Mapping[str, npt.NDArray[np.float32] | GridElements]") -> "Model":

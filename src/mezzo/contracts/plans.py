@@ -102,6 +102,26 @@ class Quantize(NamedTuple):
     reader: Use | None = None
 
 
+class ScaledValue(NamedTuple):
+    """A value that is stored times 2^-exponent, by name, and why."""
+
+    value: str
+    exponent: int
+    because: str
+
+
+class Rescaling(NamedTuple):
+    """Changes of a model with which values have power-of-two scales and its answers are the same.
+
+    `exponents`: by value id; a value is stored times 2^-exponent. `operands`: the power of two by
+    which an operand is multiplied before it is read; `attributes`: likewise, by node id and name.
+    """
+
+    exponents: Mapping[int, int]
+    operands: Mapping[Use, int]
+    attributes: Mapping[tuple[int, str], int]
+
+
 class StoreInBlocks(NamedTuple):
     """A weight stored as low-bit integers in blocks, which are dequantized for all its readers, or
     which all its readers read, as `storage.form` says.
@@ -189,13 +209,14 @@ class Plan(Displayed):
     `dialect`: the model's; `version`: the opset that the edits need, None if unchanged. `settings`:
     the options of the plan, by name. `limits`: clamped constants: source name and bound.
     `quantized`: quantization parameters by value name; `dynamic`: names of nodes with dynamic
-    quantization; `corrected`: constants changed before planning; `in_blocks`: storage of weights by
-    name; `rounded`: those of them that its search has rounded on data. `origin`: recorded decisions
-    of the model that affect the plan; `gain`: the target's performance row; `choice`: the reason
-    for a default format; `obstacle`: why the opset was not raised though more would run low;
-    `apart`: number of operators that compute in a float that is no level of the plan, by dtype.
-    `names` and `weights` are empty for a plan loaded without its model. They, nodes and fingerprint
-    are computed on first access: most conversions need none.
+    quantization; `corrected`: constants changed before planning; `scaled`: values with a power of
+    two as their scale, which the planned model has; `in_blocks`: storage of weights by name;
+    `rounded`: those of them that its search has rounded on data. `origin`: recorded decisions of
+    the model that affect the plan; `gain`: the target's performance row; `choice`: the reason for a
+    default format; `obstacle`: why the opset was not raised though more would run low; `apart`:
+    number of operators that compute in a float that is no level of the plan, by dtype. `names` and
+    `weights` are empty for a plan loaded without its model. They, nodes and fingerprint are
+    computed on first access: most conversions need none.
     """
 
     line: PrecisionLine
@@ -211,6 +232,7 @@ class Plan(Displayed):
     quantized: tuple[tuple[str, Quantization], ...] = ()
     dynamic: tuple[str, ...] = ()
     corrected: tuple[Correction, ...] = ()
+    scaled: tuple[ScaledValue, ...] = ()
     in_blocks: tuple[tuple[str, BlockStorage], ...] = ()
     rounded: RoundedWeights | None = None
     gain: Gain | None = field(default=None, repr=False, compare=False)

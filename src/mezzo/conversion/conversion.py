@@ -20,6 +20,7 @@ from mezzo.conversion.judged_model import barred_by_schema, judge_at, judge_mode
 from mezzo.conversion.new_plan import make_plan
 from mezzo.conversion.recall import asks_for_more, spell_record, spell_replay
 from mezzo.conversion.replay import replay
+from mezzo.conversion.rescaling import rescaled
 from mezzo.conversion.rounded_weights import with_rounded_weights
 from mezzo.conversion.stack_guard import call_with_room
 from mezzo.conversion.version_steps import assign, settle
@@ -103,6 +104,7 @@ def decide_and_apply(
     if given is not None:
         fused = fused_as(model, given, options.planning.target.respellings)
         model = with_rounded_weights(fused, given).corrected(given.corrected)
+        model = rescaled(model, given.scaled, options.planning.low)
     if given is None and options.recalled is not None and not asks_for_more(options):
         return _keep(model, options, options.recalled)
     banned: dict[str, str] = {}

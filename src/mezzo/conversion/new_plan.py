@@ -1,7 +1,7 @@
 """The plan of new decisions: a line per node with its reason, notes, and the expected gain."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from mezzo.contracts.plans import (
     AddCopy,
@@ -11,6 +11,7 @@ from mezzo.contracts.plans import (
     PlannedNode,
     Reason,
     Retype,
+    ScaledValue,
 )
 from mezzo.contracts.reading import Reading
 from mezzo.formats.dtypes import FLOATING, DType
@@ -60,6 +61,7 @@ def make_plan(
         quantized=parameters_of(problem, levels),
         dynamic=dynamic_names(problem, levels),
         corrected=options.corrected,
+        scaled=options.scaled,
         in_blocks=tuple(names_of(problem.graph, problem.in_blocks).items()),
         choice=options.choice,
         apart=_apart(problem.graph, problem.line),
@@ -94,6 +96,8 @@ def _planned_nodes(
     judged: Judged, levels: Sequence[int], options: Options, banned: Mapping[str, str]
 ) -> tuple[PlannedNode, ...]:
     why = reasons(judged, levels, options.planning)
+    for number, text in _spelled_scales(judged.problem.graph, options.scaled).items():
+        why[number] = why[number]._replace(because=f"{why[number].because}; {text}")
     nodes, is_absent = judged.problem.graph.nodes, judged.problem.is_absent.tolist()
     for node in nodes:
         if node.name in banned:
@@ -113,6 +117,16 @@ def _planned_nodes(
         if not is_absent[node.id]
     )
     return planned if options.recalled is None else options.recalled.tell(planned)
+
+
+def _spelled_scales(graph: Graph, scaled: Iterable[ScaledValue]) -> Mapping[int, str]:
+    """By node id: how its results are scaled."""
+    by_value = {each.value: each for each in scaled}
+    return {
+        value.producer: f"stored times 2^{-each.exponent}, as {each.because}"
+        for value in graph.values
+        if (each := by_value.get(value.name)) is not None
+    }
 
 
 def _stored_within(graph: Graph, edits: Sequence[Edit]) -> tuple[tuple[str, float], ...]:

@@ -165,6 +165,8 @@ def common_notes(plan: Plan, tool: str) -> list[str]:
             (plan.dynamic, "quantized at run time; exported like nodes with static scales"),
             ([correction.value for correction in plan.corrected],
              "constants that the plan corrects; the corrections are not exported"),
+            ([each.value for each in plan.scaled],
+             "values stored times a power of two; the scales are not exported"),
             ([name for name, _ in plan.limits], "constants that the plan clamps; not exported"),
         )
         if names

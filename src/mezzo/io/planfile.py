@@ -15,7 +15,7 @@ from mezzo.common.file_kinds import detect_kind
 from mezzo.common.message_style import either
 from mezzo.common.safe_paths import check_destination, read_file, write_file
 from mezzo.common.staging import Staging
-from mezzo.contracts.plans import Plan, PlannedNode
+from mezzo.contracts.plans import Plan, PlannedNode, ScaledValue
 from mezzo.contracts.rounding import RoundedWeights
 from mezzo.formats.block_storage import (
     ACCURACY_LEVELS,
@@ -41,6 +41,7 @@ _ROUNDED_SUFFIX = ".rounded.safetensors"
 # No separator of folders, drives or streams, and neither "." nor "..".
 _BARE_NAME = re.compile(r"(?!\.{1,2}$)[^/\\:\x00-\x1f]{1,255}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_MOST_BITS = 120  # of the exponent of a power of two that FP32 holds
 # The dialect of older files, which have the key "opset" and no dialect.
 _OLD_DIALECT, _OLD_VERSION = "onnx", "opset"
 
@@ -70,6 +71,10 @@ def to_json(plan: Plan, rounded_name: str | None = None) -> str:
         head["rounded"] = {"file": rounded_name, "sha256": plan.rounded.sha256}
     if plan.corrected:
         head["corrected"] = spell_corrections(plan.corrected)
+    if plan.scaled:
+        head["scaled"] = {
+            each.value: {"exponent": each.exponent, "because": each.because} for each in plan.scaled
+        }
     lines = [json.dumps(_node(node), ensure_ascii=False) for node in plan.nodes]
     body = ",\n    ".join(lines)
     text = json.dumps(head, indent=2, ensure_ascii=False)
@@ -224,6 +229,10 @@ def read_plan(document: object, where: str) -> Plan:
             ),
             dynamic=_dynamic(document, frozenset(names)),
             corrected=read_corrections(document.get("corrected", [])),
+            scaled=tuple(
+                _read_scaled(name, entry)
+                for name, entry in _by_name(document, "scaled", "exponents")
+            ),
             make_nodes=lambda: nodes,
             make_fingerprint=lambda: fingerprint,
         )
@@ -231,6 +240,18 @@ def read_plan(document: object, where: str) -> Plan:
         raise InputError(
             f"{where} lacks or misstates a field: {error}; compare it with a plan saved afresh"
         ) from error
+
+
+def _read_scaled(name: str, entry: object) -> ScaledValue:
+    if not isinstance(entry, dict):
+        raise ValueError(f"value {name!r} is scaled with {entry!r}, wanted an exponent and because")
+    exponent = entry.get("exponent")
+    if isinstance(exponent, bool) or not isinstance(exponent, int) or abs(exponent) > _MOST_BITS:
+        raise ValueError(
+            f"value {name!r} is scaled with exponent {exponent!r}, wanted a number from"
+            f" {-_MOST_BITS} to {_MOST_BITS}"
+        )
+    return ScaledValue(name, exponent, _text(entry, "because"))
 
 
 def _text(entry: dict[str, object], key: str) -> str:

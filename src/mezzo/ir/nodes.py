@@ -158,10 +158,11 @@ class Scope(NamedTuple):
     `path` is its name in messages.
 
     `repeats` is the number of executions, nominal for loops; it weights costs inside against costs
-    outside.
+    outside. `is_called`: it is a function's, whose calls share one body where they agree.
     """
 
     parent: int | None
     owner: int | None
     path: str
     repeats: int
+    is_called: bool = False

@@ -12,11 +12,13 @@ import onnx
 from mezzo.common.errors import ContractError, InputError
 from mezzo.contracts.corrections import Correction
 from mezzo.contracts.frontend import Extract, Progress
+from mezzo.contracts.plans import Rescaling
 from mezzo.contracts.reading import Reading as AnyReading
 from mezzo.formats.dtypes import DType
 from mezzo.ir.graph import Graph
 from mezzo.onnx.edit.correcting import correct, exchange
 from mezzo.onnx.edit.opset import check_opsets
+from mezzo.onnx.edit.rescaling import rescale
 from mezzo.onnx.files.files import ModelSource, from_proto, load
 from mezzo.onnx.files.runnable_model import RunnableModel
 from mezzo.onnx.model import OnnxModel
@@ -98,6 +100,10 @@ class Opened(OnnxModel):
             if corrections
             else self
         )
+
+    def rescaled(self, reading: AnyReading, changes: Rescaling) -> "Opened":
+        """The model with operands and attributes multiplied by powers of two."""
+        return Opened(rescale(own(reading), changes, self.source), self.progress, self.given)
 
     def exchanged(
         self, weights: "Mapping[str, npt.NDArray[np.float32] | GridElements]"

@@ -22,7 +22,7 @@ from mezzo.contracts.options.request import (
     choose_one,
     settings_of,
 )
-from mezzo.contracts.plans import Plan
+from mezzo.contracts.plans import Plan, ScaledValue
 from mezzo.formats.dtypes import HIGH, LEVEL_DTYPES, LOW_DTYPES, QUANTIZED, DType
 from mezzo.formats.format_words import (
     AUTO,
@@ -62,7 +62,8 @@ class Options:
     `digests` identify the files of options in it. `is_checked`: whether the result is run on the
     target's runtime. `recalled`: decisions recorded in the model's metadata; `notes`: messages
     about them. `choice`: the reason for the default format. `calibrator`: its name, with a setting;
-    `steps`: the corrections that may be tried; `corrected`: those applied to the model.
+    `steps`: the corrections that may be tried; `corrected`: those applied to the model; `scaled`:
+    the values that have a power of two as their scale in it.
     """
 
     planning: PlanningOptions
@@ -79,6 +80,7 @@ class Options:
     choice: str | None = None
     steps: tuple[str, ...] = ()
     corrected: tuple[Correction, ...] = ()
+    scaled: tuple[ScaledValue, ...] = ()
 
     @property
     def prepares_model(self) -> bool:

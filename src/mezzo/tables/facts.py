@@ -208,7 +208,8 @@ class OpFacts:
     alpha). `is_bounded`: the result's magnitude is bounded for every input (Sigmoid, Softmax,
     normalizations). `transfer`: how size and error propagate; None if not modelled. `like`: outside
     ONNX, the equivalent ONNX operator, or the one that this is the backward of: rules that name
-    that one apply. None if no operator list has an equivalent.
+    that one apply. None if no operator list has an equivalent. `scaling`: how power-of-two scales
+    pass through it, in the notation of `scaling.py`; None if they do not.
     """
 
     op: str
@@ -221,6 +222,10 @@ class OpFacts:
     source: str = ""
     numbers: tuple[str, ...] = ()
     transfer: Transfer | None = None
+    scaling: str | None = None
+
+
+_SAME = "x... -> x..."
 
 
 def facts(
@@ -234,8 +239,9 @@ def facts(
     source: str = "",
     numbers: tuple[str, ...] = (),
     transfer: Transfer | None = None,
+    scaling: str | None = None,
 ) -> OpFacts:
-    """Create one row."""
+    """Create one row. Without `scaling`, what keeps its values keeps their scale."""
     return OpFacts(
         op=op,
         cost=cost,
@@ -247,4 +253,5 @@ def facts(
         source=source,
         numbers=numbers,
         transfer=transfer,
+        scaling=_SAME if scaling is None and keeps_values else scaling,
     )

@@ -164,13 +164,14 @@ class Request:
         ).as_metadata(),
     )
     out_of_range: str = field(
-        default="protect",
+        default="repair",
         metadata=OptionInfo(
-            "What to do with weights that the low precision cannot hold.",
+            "What to do with numbers that the low precision cannot hold: store them times a power"
+            " of two, keep their operators in FP32, clamp weights, or refuse.",
             Form.CHOICE,
             OptionScope.EVERY_NODE,
             Panel.WHAT,
-            choices=("protect", "clamp", "error"),
+            choices=("repair", "protect", "clamp", "error"),
             also=(
                 "clip",
                 "overflow",

@@ -63,16 +63,44 @@ def protections(
     overflow or underflow.
     """
     measured = ranges_by_value(graph, ranges)
-    masked = reached_by(graph, rows, limited)
     by_node: dict[int, NamedFinding] = {}
-    for value, measured_range in measured.items():
-        if value in masked and measured_range.maximum * headroom < low.overflow_from:
-            continue
-        if graph.nodes[graph.values[value].producer].name in harmless:
-            continue
+    for value, measured_range in _judged(graph, rows, low, measured, headroom, limited, harmless):
         for trouble in _troubles(graph, rows, low, value, measured_range, headroom):
             _protect(graph, value, trouble, by_node)
     return tuple(by_node[node] for node in sorted(by_node))
+
+
+def overflowing(
+    graph: Graph,
+    rows: Sequence[OpFacts | None],
+    low: Format,
+    measured: "Mapping[int, ValueRange]",
+    headroom: float,
+    limited: Collection[int] = (),
+    harmless: Collection[str] = (),
+) -> "Iterator[tuple[int, ValueRange]]":
+    """Values by id that overflow a format. Arguments as of `protections`."""
+    for value, measured_range in _judged(graph, rows, low, measured, headroom, limited, harmless):
+        if measured_range.largest * headroom >= low.overflow_from:
+            yield value, measured_range
+
+
+def _judged(
+    graph: Graph,
+    rows: Sequence[OpFacts | None],
+    low: Format,
+    measured: "Mapping[int, ValueRange]",
+    headroom: float,
+    limited: Collection[int],
+    harmless: Collection[str],
+) -> "Iterator[tuple[int, ValueRange]]":
+    """The values that are judged by their ranges."""
+    masked = reached_by(graph, rows, limited)
+    for value, measured_range in measured.items():
+        if value in masked and measured_range.maximum * headroom < low.overflow_from:
+            continue
+        if graph.nodes[graph.values[value].producer].name not in harmless:
+            yield value, measured_range
 
 
 def ranges_by_value(graph: Graph, ranges: "Sequence[ValueRange]") -> "dict[int, ValueRange]":

@@ -1,5 +1,6 @@
 """Placement of new nodes in topological order, in the scope of the value that they convert."""
 
+from collections.abc import Iterator
 from functools import cached_property
 
 import onnx
@@ -45,6 +46,10 @@ class Placement:
         self._queued.setdefault(scope, []).append((anchor, distance, node))
         if node.op_type not in _UNLISTED:
             self._handles.made.append((scope, node))
+
+    def queued(self, scope: int) -> Iterator[onnx.NodeProto]:
+        """The nodes that are queued for a scope."""
+        return (node for _, _, node in self._queued.get(scope, ()))
 
     def behind(self, number: int) -> int | None:
         """The node after which casts of a value are placed; None: first in the value's scope."""

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import onnx
 
 from mezzo.common.errors import ContractError, InputError
@@ -24,7 +25,7 @@ from mezzo.onnx.measure.matching import match_models
 from mezzo.onnx.measure.reach import find_reached
 from mezzo.onnx.measure.subject import OnnxSubject
 from mezzo.onnx.protos.graphs import inline_functions, nodes_of
-from mezzo.onnx.protos.metadata import ACTIVATION_BLOCK, number_of
+from mezzo.onnx.protos.metadata import ACTIVATION_BLOCK, number_of, result_exponents
 from mezzo.onnx.run.emulation import emulated_session
 from mezzo.onnx.run.runtime import ALL_CORES, EMULATING
 from mezzo.onnx.run.session import Session
@@ -171,7 +172,22 @@ class OnnxPair:
     ) -> Answers:
         """Outputs of the candidate and its values `layers`; all names are the reference's."""
         answers = self.answer(ModelRole.CANDIDATE, session, self.match.rename_feeds(feeds))
-        return self.match.rename_outputs(answers) | {name: answers[name] for name in layers}
+        inner = {name: self._at_reference_scale(name, answers[name]) for name in layers}
+        return self.match.rename_outputs(answers) | inner
+
+    def _at_reference_scale(self, name: str, answer: Any) -> Any:
+        """A candidate's value times the power of two between its scale and the reference's."""
+        exponent = self._exponents.get(name, 0)
+        return np.ldexp(answer.astype(np.float64), exponent) if exponent else answer
+
+    @cached_property
+    def _exponents(self) -> Mapping[str, int]:
+        """By value name: exponents of the candidate less those of the reference."""
+        reference, candidate = map(result_exponents, self.models)
+        return {
+            name: candidate.get(name, 0) - reference.get(name, 0)
+            for name in reference.keys() | candidate.keys()
+        }
 
     def answer(
         self, side: ModelRole, session: Session, feeds: Mapping[str, Any]

@@ -1,5 +1,7 @@
 """Text entries of a model's metadata, parsed as untrusted input, and numbers in a node's."""
 
+import re
+
 import onnx
 
 from mezzo.contracts.frontend import ConversionRecord
@@ -8,6 +10,9 @@ from mezzo.onnx.protos.entries import remove_where
 PROVENANCE = "mezzo.provenance"
 # Of a MatMul or Gemm of rows of whole blocks: `BlockStorage.activation_block` of its weight.
 ACTIVATION_BLOCK = "mezzo.activation_block"
+# Of a node's result, by index: k if it is stored times 2^-k.
+EXPONENT = "mezzo.exponent.{}"
+_EXPONENT_TEXT = re.compile(r"-?\d{1,3}")
 
 
 def take_entry(model: onnx.ModelProto, key: str, most_bytes: int) -> ConversionRecord | None:
@@ -49,6 +54,26 @@ def number_of(node: onnx.NodeProto, key: str) -> int | None:
         if entry.key == key and entry.value.isdecimal():
             return int(entry.value)
     return None
+
+
+def exponent_of(node: onnx.NodeProto, index: int) -> int:
+    """The exponent of a node's result; 0 if it has none."""
+    key = EXPONENT.format(index)
+    for entry in node.metadata_props:
+        if entry.key == key and _EXPONENT_TEXT.fullmatch(entry.value):
+            return int(entry.value)
+    return 0
+
+
+def result_exponents(model: onnx.ModelProto) -> dict[str, int]:
+    """The exponents other than 0 of the main graph's values, by name."""
+    return {
+        name: exponent
+        for node in model.graph.node
+        if node.metadata_props
+        for index, name in enumerate(node.output)
+        if (exponent := exponent_of(node, index))
+    }
 
 
 def put_entry(model: onnx.ModelProto, key: str, text: str) -> None:

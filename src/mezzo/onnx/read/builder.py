@@ -121,9 +121,12 @@ class GraphBuilder(ABC):
         container: Container,
         parent: int | None,
         repeats: int = 1,
+        *,
+        is_called: bool = False,
     ) -> int:
         outer = 1 if parent is None else self.scopes[parent].repeats
-        self.scopes.append(Scope(parent, owner, path, min(outer * repeats, _MAX_REPEATS)))
+        times = min(outer * repeats, _MAX_REPEATS)
+        self.scopes.append(Scope(parent, owner, path, times, is_called))
         self.handles.owners.append(body)
         self.handles.containers.append(container)
         return len(self.scopes) - 1

@@ -78,7 +78,7 @@ def _enter(call: ControlFlow, function: onnx.FunctionProto) -> Frame:
     frame, proto, path = call.frame, call.proto, call.path(call.title)
     key = (function.domain, function.name, function.overload)
     container = Container(function, call=proto, key=key)
-    scope = call.reader.add_scope(call.node, path, function, container, frame.scope)
+    scope = call.reader.add_scope(call.node, path, function, container, frame.scope, is_called=True)
     inner = Frame(Env(), scope, path, imported_opsets(function), container)
     inner.depth = frame.depth + 1
     inner.declared = {info.name: info for info in function.value_info}

@@ -129,6 +129,8 @@ def _spell_parameters(plan: Plan) -> Iterator[tuple[str, str]]:
         yield name, "quantized dynamically"
     for correction in plan.corrected:
         yield f"{correction.value} before quantization", f"changed, {_digest(correction)}"
+    for scaled in plan.scaled:
+        yield scaled.value, f"stored times 2^{-scaled.exponent}"
     for name, storage in plan.in_blocks:
         signs = "symmetric" if storage.is_symmetric else "asymmetric"
         form = "" if storage.form is BlockForm.DEQUANTIZE else f", {storage.form.value}"

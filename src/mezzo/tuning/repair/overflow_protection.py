@@ -18,6 +18,7 @@ from mezzo.quantize.calibration import hold_out_for_scales, with_parameters
 from mezzo.quantize.corrections import correct_parameters
 from mezzo.tuning.goals import ScoreCache
 from mezzo.tuning.repair.attempts import Attempt, Attempts, check, is_wrong
+from mezzo.tuning.repair.range_repair import repair_ranges
 from mezzo.tuning.repair.runtime_check import check_on_runtime
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def _convert_fused(
     if options.planning.is_dynamic:
         options = with_parameters(model, options, session)
     if options.planning.is_dynamic or options.planning.line.quantized is None:
-        return *_decide_and_judge(model, options, session, scores), model
+        return _decide_and_judge(model, options, session, scores)
     parts, note = hold_out_for_scales(model, session)
     options = with_parameters(model, options, parts)
     model, options = correct_parameters(model, options, parts)
@@ -77,27 +78,40 @@ def _convert_fused(
 
 
 def _decide_and_judge(
-    model: "Model", options: Options, session: DataSession, scores: ScoreCache
-) -> tuple[Attempt, Dataset]:
-    """Decide on a part of the data and judge on the rest, which is returned. If the outputs are
-    wrong on the rest, all data decides and judges; if the rest is too little, or the outputs are
-    wrong on the first part, all data judges. A note describes each case.
+    given: "Model", options: Options, session: DataSession, scores: ScoreCache
+) -> "tuple[Attempt, Dataset, Model]":
+    """Decide on a part of the data and judge on the rest, which is returned, with the model that is
+    planned: its ranges may be repaired. If the outputs are wrong on the rest, all data decides and
+    judges; if the rest is too little, or the outputs are wrong on the first part, all data judges.
+    A note describes each case.
     """
+    model = given
 
     def decide_on(part: DataSession, scores: ScoreCache) -> Attempt:
-        ranges = measure_ranges(model, part)
-        attempts = Attempts(model=model, data=part.data, ranges=ranges, scores=scores)
+        nonlocal model
+        ranges = measure_ranges(given, part)
+        repaired = repair_ranges(given, options, ranges)
+        if repaired is not None:
+            model, scaled = repaired
+            again = measure_ranges(model, part.without_files())
+            cache = scores.within("repaired ranges")
+            attempts = Attempts(model=model, data=part.data, ranges=again, scores=cache)
+            attempt = attempts.best(scaled, None)
+            if not attempt.is_wrong:
+                return attempt
+        model = given
+        attempts = Attempts(model=given, data=part.data, ranges=ranges, scores=scores)
         return attempts.best(options, None)
 
     dataset = session.data
     if dataset.seed is not None:  # random inputs prove nothing, so they clear no node
-        return decide_on(session, scores), dataset
+        return decide_on(session, scores), dataset, model
     parts = session.hold_out(model)
     part, held_out = parts.data, parts.held_out
     attempt = decide_on(parts, scores)
     if held_out is None:
         note = f"{dataset.name} is too little to hold a part of it back: {_SHARED}"
-        return attempt.measuring(note, shares_data=True), dataset
+        return attempt.measuring(note, shares_data=True), dataset, model
     decided = attempt.comparison.verdict
     comparison = check(model, attempt, held_out)
     if is_wrong(comparison):
@@ -106,15 +120,15 @@ def _decide_and_judge(
             f" {_SHARED}"
         )
         attempt = decide_on(session.without_files(), scores.within("all of the data"))
-        return attempt.measuring(note, shares_data=True), dataset
+        return attempt.measuring(note, shares_data=True), dataset, model
     is_unsettled = decided.ruling is Ruling.UNKNOWN or attempt.is_wrong
     if is_unsettled or comparison.verdict.ruling is Ruling.UNDECIDED:
         because = decided.because if is_unsettled else comparison.verdict.because
         note = f"a part of {dataset.name} does not judge alone ({because}): {_SHARED}"
         comparison = check(model, attempt, dataset)
-        return attempt.measuring(note, shares_data=True, comparison=comparison), dataset
+        return attempt.measuring(note, shares_data=True, comparison=comparison), dataset, model
     note = f"{part.name} decided; {held_out.name} judged and decided nothing"
-    return attempt.measuring(note, shares_data=False, comparison=comparison), held_out
+    return attempt.measuring(note, shares_data=False, comparison=comparison), held_out, model
 
 
 def _on_runtime(model: "Model", attempt: Attempt, data: Dataset, judging: Dataset) -> Attempt:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mezzo.contracts.frontend import Model
 
 # Values within this factor of the limit are protected too: other data may hold larger ones.
-_HEADROOM = 2.0
+HEADROOM = 2.0
 
 
 def with_protection(model: "Model", options: Options, ranges: Ranges) -> Options:
@@ -30,7 +30,7 @@ def with_protection(model: "Model", options: Options, ranges: Ranges) -> Options
     rows = rows_of(graph)
     harmless = saturated(StructureView(graph=graph, rows=tuple(rows), low=low))
     findings = protections(
-        graph, rows, low, ranges.values, _HEADROOM, judged.limits.keys(), harmless.keys()
+        graph, rows, low, ranges.values, HEADROOM, judged.limits.keys(), harmless.keys()
     )
     return replace(options, planning=replace(options.planning, found=findings))
 

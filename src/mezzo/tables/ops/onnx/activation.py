@@ -17,12 +17,15 @@ FACTS: tuple[OpFacts, ...] = (
         is_bounded=True,
         numbers=("alpha", "beta"),
         transfer=Transfer.HARD_SIGMOID,
+        scaling="x -> 0; alpha -x",
     ),
     facts("HardSwish", Cost.POINTWISE, transfer=Transfer.SILU),
-    facts("LeakyRelu", Cost.POINTWISE, numbers=("alpha",), transfer=Transfer.BENT),
+    facts(
+        "LeakyRelu", Cost.POINTWISE, numbers=("alpha",), transfer=Transfer.BENT, scaling="x -> x"
+    ),
     facts("Mish", Cost.POINTWISE, transfer=Transfer.SILU),
-    facts("PRelu", Cost.POINTWISE, transfer=Transfer.BENT),
-    facts("Relu", Cost.POINTWISE, transfer=Transfer.RELU),
+    facts("PRelu", Cost.POINTWISE, transfer=Transfer.BENT, scaling="x, 0 -> x"),
+    facts("Relu", Cost.POINTWISE, transfer=Transfer.RELU, scaling="x -> x"),
     facts("Selu", Cost.POINTWISE, numbers=("alpha", "gamma"), transfer=Transfer.BENT),
     # Shrink and ThresholdedRelu jump at their threshold.
     facts("Shrink", Cost.POINTWISE, Risk.STEP, numbers=("bias", "lambd"), transfer=Transfer.BENT),
@@ -40,5 +43,12 @@ FACTS: tuple[OpFacts, ...] = (
     facts(
         "Tanh", Cost.POINTWISE, function=Function.SATURATE, is_bounded=True, transfer=Transfer.TANH
     ),
-    facts("ThresholdedRelu", Cost.POINTWISE, Risk.STEP, numbers=("alpha",), transfer=Transfer.RELU),
+    facts(
+        "ThresholdedRelu",
+        Cost.POINTWISE,
+        Risk.STEP,
+        numbers=("alpha",),
+        transfer=Transfer.RELU,
+        scaling="x -> x; alpha x",
+    ),
 )

@@ -7,4 +7,11 @@ SOURCE = (
     " (arXiv:2307.08691)"
 )
 
-FACTS: tuple[OpFacts, ...] = (facts("Attention", Cost.ATTENTION, transfer=Transfer.ATTENTION),)
+FACTS: tuple[OpFacts, ...] = (
+    facts(
+        "Attention",
+        Cost.ATTENTION,
+        transfer=Transfer.ATTENTION,
+        scaling="0, 0, x, 0, 0, x -> x, 0, x",
+    ),
+)

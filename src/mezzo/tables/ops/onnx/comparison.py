@@ -9,8 +9,22 @@ SOURCE = (
 
 FACTS: tuple[OpFacts, ...] = (
     facts("And", Cost.POINTWISE, is_bounded=True, transfer=Transfer.TRUTH),
-    facts("ArgMax", Cost.REDUCTION, Risk.STEP, is_bounded=True, transfer=Transfer.INDEX),
-    facts("ArgMin", Cost.REDUCTION, Risk.STEP, is_bounded=True, transfer=Transfer.INDEX),
+    facts(
+        "ArgMax",
+        Cost.REDUCTION,
+        Risk.STEP,
+        is_bounded=True,
+        transfer=Transfer.INDEX,
+        scaling="_ -> 0",
+    ),
+    facts(
+        "ArgMin",
+        Cost.REDUCTION,
+        Risk.STEP,
+        is_bounded=True,
+        transfer=Transfer.INDEX,
+        scaling="_ -> 0",
+    ),
     facts("BitShift", Cost.POINTWISE),
     facts("BitwiseAnd", Cost.POINTWISE),
     facts("BitwiseNot", Cost.POINTWISE),
@@ -23,6 +37,7 @@ FACTS: tuple[OpFacts, ...] = (
         function=Function.COMPARE,
         is_bounded=True,
         transfer=Transfer.TRUTH,
+        scaling="x, x -> 0",
     ),
     facts(
         "Greater",
@@ -31,6 +46,7 @@ FACTS: tuple[OpFacts, ...] = (
         function=Function.COMPARE,
         is_bounded=True,
         transfer=Transfer.ABOVE,
+        scaling="x, x -> 0",
     ),
     facts(
         "GreaterOrEqual",
@@ -39,11 +55,19 @@ FACTS: tuple[OpFacts, ...] = (
         function=Function.COMPARE,
         is_bounded=True,
         transfer=Transfer.ABOVE,
+        scaling="x, x -> 0",
     ),
-    facts("Hardmax", Cost.REDUCTION, Risk.STEP, is_bounded=True, transfer=Transfer.TRUTH),
+    facts(
+        "Hardmax",
+        Cost.REDUCTION,
+        Risk.STEP,
+        is_bounded=True,
+        transfer=Transfer.TRUTH,
+        scaling="_ -> 0",
+    ),
     facts("IsInf", Cost.POINTWISE, Risk.OVERFLOW, is_bounded=True, transfer=Transfer.FINITE),
     # Overflow changes finite to infinite, but never creates or removes NaN.
-    facts("IsNaN", Cost.POINTWISE, is_bounded=True, transfer=Transfer.FINITE),
+    facts("IsNaN", Cost.POINTWISE, is_bounded=True, transfer=Transfer.FINITE, scaling="_ -> 0"),
     facts(
         "Less",
         Cost.POINTWISE,
@@ -51,6 +75,7 @@ FACTS: tuple[OpFacts, ...] = (
         function=Function.COMPARE,
         is_bounded=True,
         transfer=Transfer.BELOW,
+        scaling="x, x -> 0",
     ),
     facts(
         "LessOrEqual",
@@ -59,8 +84,11 @@ FACTS: tuple[OpFacts, ...] = (
         function=Function.COMPARE,
         is_bounded=True,
         transfer=Transfer.BELOW,
+        scaling="x, x -> 0",
     ),
-    facts("NonZero", Cost.OTHER, Risk.STEP, is_bounded=True, transfer=Transfer.INDEX),
+    facts(
+        "NonZero", Cost.OTHER, Risk.STEP, is_bounded=True, transfer=Transfer.INDEX, scaling="_ -> 0"
+    ),
     facts("Not", Cost.POINTWISE, is_bounded=True, transfer=Transfer.TRUTH),
     facts("Or", Cost.POINTWISE, is_bounded=True, transfer=Transfer.TRUTH),
     # The values are the input's own; which of them, and their indices, may flip.

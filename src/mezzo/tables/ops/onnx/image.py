@@ -15,14 +15,22 @@ FACTS: tuple[OpFacts, ...] = (
         Cost.MOVEMENT,
         source="the grid, which holds positions, is a type group of its own and keeps its type",
         transfer=Transfer.MOVE,
+        scaling="x, 0 -> x",
     ),
     # Bytes in, bytes out.
     facts("ImageDecoder", Cost.OTHER),
-    facts("MaxRoiPool", Cost.REDUCTION, Risk.POSITION, keeps_values=True, transfer=Transfer.MOVE),
+    facts(
+        "MaxRoiPool",
+        Cost.REDUCTION,
+        Risk.POSITION,
+        keeps_values=True,
+        transfer=Transfer.MOVE,
+        scaling="x, 0 -> x",
+    ),
     facts("NonMaxSuppression", Cost.OTHER, Risk.POSITION, Risk.STEP, is_bounded=True),
     # Resize and Upsample interpolate; their scales and regions are FP32 whatever the data is.
-    facts("Resize", Cost.MOVEMENT, transfer=Transfer.MOVE),
+    facts("Resize", Cost.MOVEMENT, transfer=Transfer.MOVE, scaling="x -> x; extrapolation_value x"),
     # The boxes share the type of the data.
-    facts("RoiAlign", Cost.REDUCTION, Risk.POSITION, transfer=Transfer.MOVE),
-    facts("Upsample", Cost.MOVEMENT, transfer=Transfer.MOVE),
+    facts("RoiAlign", Cost.REDUCTION, Risk.POSITION, transfer=Transfer.MOVE, scaling="x, 0 -> x"),
+    facts("Upsample", Cost.MOVEMENT, transfer=Transfer.MOVE, scaling="x -> x"),
 )

@@ -9,14 +9,26 @@ SOURCE = (
 
 FACTS: tuple[OpFacts, ...] = (
     facts("CausalConvWithState", Cost.LINEAR),
-    facts("Conv", Cost.LINEAR, transfer=Transfer.CONTRACT),
-    facts("ConvTranspose", Cost.LINEAR, transfer=Transfer.CONTRACT),
+    facts("Conv", Cost.LINEAR, transfer=Transfer.CONTRACT, scaling="x, y, x+y -> x+y"),
+    facts("ConvTranspose", Cost.LINEAR, transfer=Transfer.CONTRACT, scaling="x, y, x+y -> x+y"),
     # The offsets share the type of the data: they are coordinates in pixels.
     facts("DeformConv", Cost.LINEAR, Risk.POSITION),
     # The determinant of an N x N matrix is a sum of products of N factors.
     facts("Det", Cost.OTHER, Risk.PRODUCT),
-    facts("Einsum", Cost.LINEAR, transfer=Transfer.EINSUM),
+    facts("Einsum", Cost.LINEAR, transfer=Transfer.EINSUM, scaling="x, y -> x+y"),
     # Not Function.MATMUL: it adds a third operand.
-    facts("Gemm", Cost.LINEAR, numbers=("alpha", "beta"), transfer=Transfer.CONTRACT),
-    facts("MatMul", Cost.LINEAR, function=Function.MATMUL, transfer=Transfer.CONTRACT),
+    facts(
+        "Gemm",
+        Cost.LINEAR,
+        numbers=("alpha", "beta"),
+        transfer=Transfer.CONTRACT,
+        scaling="x, y, x+y -> x+y",
+    ),
+    facts(
+        "MatMul",
+        Cost.LINEAR,
+        function=Function.MATMUL,
+        transfer=Transfer.CONTRACT,
+        scaling="x, y -> x+y",
+    ),
 )

@@ -13,13 +13,19 @@ SOURCE = (
 
 FACTS: tuple[OpFacts, ...] = (
     # In inference its statistics are operands, so it is a multiplication and an addition.
-    facts("BatchNormalization", Cost.NORMALIZATION, transfer=Transfer.GIVEN_STATISTICS),
+    facts(
+        "BatchNormalization",
+        Cost.NORMALIZATION,
+        transfer=Transfer.GIVEN_STATISTICS,
+        scaling="x, y, x+y, x, 0 -> x+y; unless training_mode 1",
+    ),
     facts(
         "GroupNormalization",
         Cost.NORMALIZATION,
         Risk.STATISTICS,
         is_bounded=True,
         transfer=Transfer.STANDARDIZE,
+        scaling="x, y, y -> y, x, -x; epsilon 2x",
     ),
     facts(
         "InstanceNormalization",
@@ -27,15 +33,17 @@ FACTS: tuple[OpFacts, ...] = (
         Risk.STATISTICS,
         is_bounded=True,
         transfer=Transfer.STANDARDIZE,
+        scaling="x, y, y -> y, x, -x; epsilon 2x",
     ),
     # Bounded only where the attribute beta is at least 0.5.
-    facts("LRN", Cost.NORMALIZATION, Risk.SUM_OF_SQUARES),
+    facts("LRN", Cost.NORMALIZATION, Risk.SUM_OF_SQUARES, scaling="x -> x; alpha -2x"),
     facts(
         "LayerNormalization",
         Cost.NORMALIZATION,
         Risk.STATISTICS,
         is_bounded=True,
         transfer=Transfer.STANDARDIZE,
+        scaling="x, y, y -> y, x, -x; epsilon 2x",
     ),
     # Its results go to minus infinity with the differences between the inputs.
     facts(
@@ -52,6 +60,7 @@ FACTS: tuple[OpFacts, ...] = (
         Risk.SUM_OF_SQUARES,
         is_bounded=True,
         transfer=Transfer.NORMALIZE_SIZE,
+        scaling="_ -> 0",
     ),
     facts(
         "MeanVarianceNormalization",
@@ -66,6 +75,7 @@ FACTS: tuple[OpFacts, ...] = (
         Risk.SUM_OF_SQUARES,
         is_bounded=True,
         transfer=Transfer.NORMALIZE_SIZE,
+        scaling="x, y -> y; epsilon 2x",
     ),
     facts(
         "Softmax",

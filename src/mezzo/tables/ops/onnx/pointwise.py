@@ -11,17 +11,25 @@ SOURCE = (
 )
 
 FACTS: tuple[OpFacts, ...] = (
-    facts("Abs", Cost.POINTWISE, function=Function.ABS, transfer=Transfer.ABSOLUTE),
+    facts(
+        "Abs", Cost.POINTWISE, function=Function.ABS, transfer=Transfer.ABSOLUTE, scaling="x -> x"
+    ),
     facts("Acos", Cost.POINTWISE, Risk.STEEP, is_bounded=True, transfer=Transfer.STEEP),
     facts("Acosh", Cost.POINTWISE, Risk.STEEP, transfer=Transfer.STEEP),
-    facts("Add", Cost.POINTWISE, function=Function.ADD, transfer=Transfer.ADD),
+    facts("Add", Cost.POINTWISE, function=Function.ADD, transfer=Transfer.ADD, scaling="x, x -> x"),
     facts("Asin", Cost.POINTWISE, Risk.STEEP, is_bounded=True, transfer=Transfer.STEEP),
     facts("Asinh", Cost.POINTWISE),
     facts("Atan", Cost.POINTWISE, is_bounded=True, transfer=Transfer.TANH),
     facts("Atanh", Cost.POINTWISE, Risk.STEEP, transfer=Transfer.STEEP),
     facts("BitCast", Cost.POINTWISE, Risk.BITS),
-    facts("Cast", Cost.POINTWISE, function=Function.CAST, transfer=Transfer.CAST),
-    facts("CastLike", Cost.POINTWISE, function=Function.CAST, transfer=Transfer.CAST),
+    facts("Cast", Cost.POINTWISE, function=Function.CAST, transfer=Transfer.CAST, scaling="x -> x"),
+    facts(
+        "CastLike",
+        Cost.POINTWISE,
+        function=Function.CAST,
+        transfer=Transfer.CAST,
+        scaling="x, _ -> x",
+    ),
     facts("Ceil", Cost.POINTWISE, Risk.STEP, function=Function.FLOOR, transfer=Transfer.STEP),
     facts(
         "Clip",
@@ -29,10 +37,17 @@ FACTS: tuple[OpFacts, ...] = (
         function=Function.CLIP,
         numbers=("max", "min"),
         transfer=Transfer.CLIP,
+        scaling="x, x, x -> x; min x; max x",
     ),
     facts("Cos", Cost.POINTWISE, Risk.PERIODIC, is_bounded=True, transfer=Transfer.COSINE),
     facts("Cosh", Cost.POINTWISE, Risk.EXPONENTIAL),
-    facts("Div", Cost.POINTWISE, function=Function.DIVIDE, transfer=Transfer.DIVIDE),
+    facts(
+        "Div",
+        Cost.POINTWISE,
+        function=Function.DIVIDE,
+        transfer=Transfer.DIVIDE,
+        scaling="x, y -> x-y",
+    ),
     facts(
         "Erf",
         Cost.POINTWISE,
@@ -59,7 +74,7 @@ FACTS: tuple[OpFacts, ...] = (
         transfer=Transfer.MAXIMUM,
     ),
     # Mean and Sum of several tensors, element by element; their count is small and fixed.
-    facts("Mean", Cost.POINTWISE, transfer=Transfer.AVERAGE),
+    facts("Mean", Cost.POINTWISE, transfer=Transfer.AVERAGE, scaling="x... -> x"),
     facts(
         "Min",
         Cost.POINTWISE,
@@ -68,24 +83,54 @@ FACTS: tuple[OpFacts, ...] = (
         transfer=Transfer.MINIMUM,
     ),
     facts("Mod", Cost.POINTWISE, Risk.STEP),
-    facts("Mul", Cost.POINTWISE, function=Function.MULTIPLY, transfer=Transfer.MULTIPLY),
-    facts("Neg", Cost.POINTWISE, function=Function.NEGATE, transfer=Transfer.NEGATE),
-    facts("Pow", Cost.POINTWISE, Risk.POWER, function=Function.POWER, transfer=Transfer.POWER),
+    facts(
+        "Mul",
+        Cost.POINTWISE,
+        function=Function.MULTIPLY,
+        transfer=Transfer.MULTIPLY,
+        scaling="x, y -> x+y",
+    ),
+    facts(
+        "Neg", Cost.POINTWISE, function=Function.NEGATE, transfer=Transfer.NEGATE, scaling="x -> x"
+    ),
+    facts(
+        "Pow",
+        Cost.POINTWISE,
+        Risk.POWER,
+        function=Function.POWER,
+        transfer=Transfer.POWER,
+        scaling="x, 0 -> #x",
+    ),
     facts(
         "Reciprocal",
         Cost.POINTWISE,
         Risk.RECIPROCAL,
         function=Function.RECIPROCAL,
         transfer=Transfer.RECIPROCAL,
+        scaling="x -> -x",
     ),
     # A rotation by angles whose sines and cosines are given: it keeps the norm of each pair.
-    facts("RotaryEmbedding", Cost.POINTWISE, transfer=Transfer.MOVE),
+    facts("RotaryEmbedding", Cost.POINTWISE, transfer=Transfer.MOVE, scaling="x, 0, 0 -> x"),
     facts("Round", Cost.POINTWISE, Risk.STEP, function=Function.FLOOR, transfer=Transfer.STEP),
-    facts("Sign", Cost.POINTWISE, Risk.STEP, is_bounded=True, transfer=Transfer.SIGN),
+    facts(
+        "Sign", Cost.POINTWISE, Risk.STEP, is_bounded=True, transfer=Transfer.SIGN, scaling="_ -> 0"
+    ),
     facts("Sin", Cost.POINTWISE, Risk.PERIODIC, is_bounded=True, transfer=Transfer.SINE),
     facts("Sinh", Cost.POINTWISE, Risk.EXPONENTIAL),
-    facts("Sqrt", Cost.POINTWISE, function=Function.SQRT, transfer=Transfer.SQUARE_ROOT),
-    facts("Sub", Cost.POINTWISE, function=Function.SUBTRACT, transfer=Transfer.SUBTRACT),
-    facts("Sum", Cost.POINTWISE, transfer=Transfer.ADD),
+    facts(
+        "Sqrt",
+        Cost.POINTWISE,
+        function=Function.SQRT,
+        transfer=Transfer.SQUARE_ROOT,
+        scaling="2x -> x",
+    ),
+    facts(
+        "Sub",
+        Cost.POINTWISE,
+        function=Function.SUBTRACT,
+        transfer=Transfer.SUBTRACT,
+        scaling="x, x -> x",
+    ),
+    facts("Sum", Cost.POINTWISE, transfer=Transfer.ADD, scaling="x... -> x"),
     facts("Tan", Cost.POINTWISE, Risk.PERIODIC, Risk.STEEP, transfer=Transfer.STEEP),
 )

@@ -55,5 +55,6 @@ FACTS: tuple[OpFacts, ...] = (
         Risk.SUM_OF_SQUARES,
         is_bounded=True,
         transfer=Transfer.NORMALIZE_SIZE,
+        scaling="x, y -> y; epsilon 2x",
     ),
 )

@@ -1,0 +1,293 @@
+"""Range repair: values past a format's range are stored times a power of two, so that their
+operators need not run in FP32. No FP32 answer changes by a bit, as long as every number stays in
+FP32's normal range.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mezzo.analysis.graph_with_facts import GraphView
+from mezzo.analysis.power_scales import Component, ScaledGraph
+from mezzo.analysis.structure import StructureView
+from mezzo.analysis.structure.saturating import saturated
+from mezzo.contracts.plans import Rescaling, ScaledValue
+from mezzo.contracts.problem import MeasuredCosts, Problem
+from mezzo.contracts.strategy import conversion_cost
+from mezzo.conversion.judged_model import judge_model
+from mezzo.conversion.rescaling import rescaled
+from mezzo.formats.dtypes import FORMATS, Format
+from mezzo.ir.graph import Graph
+from mezzo.numerics.measures import Ranges, ValueRange
+from mezzo.numerics.ranges.protection import overflowing, ranges_by_value
+from mezzo.planner.options import Options
+from mezzo.planner.planner import Judged, rows_of
+from mezzo.report.layout.numbers import spell_count
+from mezzo.tuning.costs import table_weights
+from mezzo.tuning.repair.range_findings import HEADROOM, with_protection
+
+if TYPE_CHECKING:
+    from mezzo.contracts.frontend import Model
+
+# Repaired values stay this much further below the limit than the ones that need no repair.
+_MARGIN = 2.0
+# A constant is not scaled so far that its typical number has fewer bits than the format's.
+_LEAST_BITS_LEFT = 8.0
+# Of more components than this, all are repaired without asking whether each one pays.
+_MOST_TRIALS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class _Repair:
+    """A component with its free integer, and the value that needs it."""
+
+    component: Component
+    scale: int
+    worst: ValueRange
+
+    @property
+    def exponents(self) -> dict[int, int]:
+        return self.component.exponents(self.scale)
+
+
+def repair_ranges(
+    model: "Model",
+    options: Options,
+    ranges: Ranges,
+    costs_of: Callable[[Problem], MeasuredCosts] | None = None,
+) -> "tuple[Model, Options] | None":
+    """The model with values of large ranges scaled, and options that record it; None if no scale
+    helps: nothing overflows, or what does must stay as it is.
+
+    A component is scaled if the plan costs less for it: the FP32 nodes and casts that it saves,
+    against multiplications where it meets what cannot be scaled. `costs_of`: the costs that the
+    plan will have, if not those of the tables.
+    """
+    planning = options.planning
+    low = FORMATS[planning.low]
+    is_float_alone = planning.line.quantized is None and not planning.weight_bits
+    if (
+        options.out_of_range != "repair"
+        or low.is_wide
+        or not is_float_alone
+        or not planning.line.others
+    ):
+        return None
+    if not model.frontend.rescales:
+        return None
+    judged = judge_model(model, with_protection(model, options, ranges))[1]
+    graph = model.read(planning.low).graph
+    scales = _Scales(graph, low, ranges, _limits(judged, graph))
+    repairs = scales.found()
+    if not repairs:
+        return None
+    trials = _Trials(model, options, ranges, scales, costs_of)
+    best = trials.best(repairs)
+    if trials.cost(best) >= trials.cost([]):
+        return None
+    model, options = trials.applied(best)
+    return model, replace(options, notes=(*options.notes, _tell(scales, best)))
+
+
+def _tell(scales: "_Scales", repairs: Sequence[_Repair]) -> str:
+    exponents = sorted(exponents_of(repairs).values())
+    powers = " to ".join(f"2^{-k}" for k in dict.fromkeys((exponents[0], exponents[-1])))
+    graph, changes = scales.graph, scales.rescaling(repairs)
+    multiplied = {
+        (graph.nodes[use.node].inputs[use.operand], exponent)
+        for use, exponent in changes.operands.items()
+        if graph.nodes[use.node].inputs[use.operand] not in graph.constants
+    }
+    return (
+        f"{spell_count(len(exponents), 'value')} stored times {powers}, in weights and constants"
+        f" and {spell_count(len(multiplied), 'multiplication')}: {scales.low} holds them then, and"
+        " FP32 answers are the same"
+    )
+
+
+def _limits(judged: Judged, graph: Graph) -> frozenset[int]:
+    """Masks that the policy clips, in another reading of the same model."""
+    names = {judged.problem.graph.values[value].name for value in judged.limits}
+    return frozenset(v for v, value in enumerate(graph.values) if value.name in names)
+
+
+class _Scales:
+    """The exponents that bring each component's values into a format's range."""
+
+    def __init__(self, graph: Graph, low: Format, ranges: Ranges, limited: frozenset[int]) -> None:
+        rows = rows_of(graph)
+        self.graph, self.low, self._low, self._limited = graph, low.dtype, low, limited
+        self.scaled = ScaledGraph(GraphView(graph, rows))
+        self._measured = ranges_by_value(graph, ranges.values)
+        harmless = saturated(StructureView(graph=graph, rows=rows, low=low))
+        self._overflowing = {
+            value
+            for value, _ in overflowing(
+                graph, rows, low, self._measured, HEADROOM, limited, harmless.keys()
+            )
+        }
+
+    def found(self) -> list[_Repair]:
+        """The components that overflow, each with the smallest scale that holds its values and
+        loses none of their bits.
+        """
+        largest = {value: measured.largest for value, measured in self._measured.items()}
+        candidates = [
+            repair
+            for component in self.scaled.components(largest)
+            if not self._overflowing.isdisjoint(component.factors)
+            if (repair := self._repair(component)) is not None
+        ]
+        while candidates:
+            bad = self._without_room(candidates)
+            if not bad:
+                break
+            candidates = [each for each in candidates if bad.isdisjoint(each.component.factors)]
+        return candidates
+
+    def _repair(self, component: Component) -> _Repair | None:
+        names = [self.graph.values[value].name for value in component.factors]
+        if len({*names}) < len(names):
+            return None
+        measured = [
+            (self._measured[value], factor)
+            for value, factor in component.factors.items()
+            if value in self._measured
+        ]
+        hit = [self._measured[v] for v in self._overflowing if v in component.factors]
+        worst = max(hit, key=lambda each: each.largest)
+        sign = next(1 if f > 0 else -1 for each, f in measured if each is worst)
+        needed = max(
+            (-(-self._bits_over(each) // abs(f)) for each, f in measured if f * sign > 0),
+            default=0,
+        )
+        scale = sign * needed
+        if all(self._fits(each, factor * scale) for each, factor in measured):
+            return _Repair(component, scale, worst)
+        return None
+
+    def _bits_over(self, measured: ValueRange) -> int:
+        """The smallest exponent that holds a value with headroom."""
+        limit = self._low.overflow_from / (HEADROOM * _MARGIN)
+        return math.floor(math.log2(measured.largest / limit)) + 1 if measured.largest else 0
+
+    def _fits(self, measured: ValueRange, exponent: int) -> bool:
+        """Whether a value is in the range at an exponent, and most of its numbers are normal."""
+        is_below = math.ldexp(measured.largest, -exponent) * HEADROOM < self._low.overflow_from
+        typical = dict(measured.quantiles).get(0.5, 0.0)
+        is_normal = not typical or math.ldexp(typical, -exponent) >= self._low.smallest_normal
+        return is_below and (exponent <= 0 or is_normal)
+
+    def _without_room(self, repairs: Sequence[_Repair]) -> frozenset[int]:
+        """Values read beside constants that would leave the format's range."""
+        bad = set[int]()
+        for use, exponent in self.rescaling(repairs).operands.items():
+            node = self.graph.nodes[use.node]
+            value = node.inputs[use.operand]
+            facts = None if value is None else self.graph.constants.get(value)
+            if facts is None or value in self._limited:
+                continue
+            largest = math.ldexp(facts.largest, exponent)
+            typical = math.ldexp(facts.rms or facts.largest, exponent)
+            floor = self._low.smallest_normal * _LEAST_BITS_LEFT
+            is_faint = exponent < 0 and 0.0 < typical < floor
+            if largest >= self._low.overflow_from or is_faint:
+                bad.update(node.present_inputs, node.present_outputs)
+        return frozenset(bad)
+
+    def rescaling(self, repairs: Sequence[_Repair]) -> Rescaling:
+        return self.scaled.rescaling(exponents_of(repairs))
+
+
+def scaled_ranges(ranges: Ranges, exponents: Mapping[int, int], graph: Graph) -> Ranges:
+    """Ranges of the repaired model, without what formats lose of them."""
+    by_name = {graph.values[value].name: k for value, k in exponents.items()}
+
+    def scaled(each: ValueRange) -> ValueRange:
+        k = by_name.get(each.value, 0)
+        if not k:
+            return each
+        quantiles = tuple((share, math.ldexp(number, -k)) for share, number in each.quantiles)
+        return replace(
+            each,
+            minimum=math.ldexp(each.minimum, -k),
+            maximum=math.ldexp(each.maximum, -k),
+            mean_absolute=math.ldexp(each.mean_absolute, -k),
+            quantiles=quantiles,
+            formats={},
+        )
+
+    return replace(ranges, values=tuple(map(scaled, ranges.values)))
+
+
+def exponents_of(repairs: Sequence[_Repair]) -> dict[int, int]:
+    """The exponents of all values, by id."""
+    return {value: k for repair in repairs for value, k in repair.exponents.items()}
+
+
+class _Trials:
+    """Plans with some of the repairs. Costs are compared by the exact plan of each."""
+
+    def __init__(
+        self,
+        model: "Model",
+        options: Options,
+        ranges: Ranges,
+        scales: _Scales,
+        costs_of: Callable[[Problem], MeasuredCosts] | None,
+    ) -> None:
+        self._model, self._options, self._ranges, self._scales = model, options, ranges, scales
+        self._costs_of = costs_of
+        self._costs: dict[tuple[int, ...], int] = {}
+
+    def best(self, repairs: list[_Repair]) -> list[_Repair]:
+        """The repairs without those that cost more than they save, one at a time."""
+        if len(repairs) > _MOST_TRIALS:
+            return repairs
+        for repair in sorted(repairs, key=lambda each: len(each.component.factors)):
+            rest = [each for each in repairs if each is not repair]
+            if self.cost(rest) <= self.cost(repairs):
+                repairs = rest
+        return repairs
+
+    def cost(self, repairs: Sequence[_Repair]) -> int:
+        """Cost of the plan with these repairs, multiplications included."""
+        key = tuple(id(repair) for repair in repairs)
+        if key not in self._costs:
+            model, options = self.applied(repairs)
+            ranges = scaled_ranges(self._ranges, exponents_of(repairs), self._scales.graph)
+            options = with_protection(model, options, ranges)
+            problem = judge_model(model, options)[1].problem
+            if self._costs_of is not None:
+                problem = replace(problem, measured=self._costs_of(problem))
+            levels = options.planning.strategy.assign(problem)
+            self._costs[key] = self._against_base(problem, levels)
+        return self._costs[key]
+
+    def _against_base(self, problem: Problem, levels: Sequence[int]) -> int:
+        """Cost of a plan against the given model in the base: conversions and multiplications, less
+        what lower levels gain.
+        """
+        known, weights = self._scales.graph.by_name, table_weights(problem)
+        added = [node.id for node in problem.graph.nodes if node.name not in known]
+        gains = np.take_along_axis(problem.gains, np.array(levels, np.int64)[None], axis=0)[0]
+        multiplied = int(weights[added].sum()) + len(added) * problem.prices.cast_launch
+        return conversion_cost(problem, levels) + multiplied - int(gains[~problem.is_absent].sum())
+
+    def applied(self, repairs: Sequence[_Repair]) -> "tuple[Model, Options]":
+        """The model with these repairs, and options that record them."""
+        values = self._scales.graph.values
+        scaled = tuple(
+            ScaledValue(values[value].name, k, _because(repair.worst))
+            for repair in repairs
+            for value, k in sorted(repair.exponents.items())
+        )
+        model = rescaled(self._model, scaled, self._options.planning.low)
+        return model, replace(self._options, scaled=scaled)
+
+
+def _because(worst: ValueRange) -> str:
+    return f"{worst.value!r} holds {worst.minimum:.4g} to {worst.maximum:.4g} in {worst.largest_at}"
