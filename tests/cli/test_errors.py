@@ -67,7 +67,7 @@ CASES = [
     ),
     (
         (*CONVERT, "--out-of-range", "wrap"),
-        "--out-of-range 'wrap' is unknown; choose one of protect, clamp, error",
+        "--out-of-range 'wrap' is unknown; choose one of repair, protect, clamp, error",
     ),
     (
         (*CONVERT, "--opset", "18"),
@@ -199,7 +199,7 @@ OTHERS = {
     "--keep-region": ("a/b", "'[\"a/b\"]'", "'[]'"),
     "--fix-region": ("a/b=fp32", '\'{"a/b": "fp32"}\'', "'{}'"),
     "--io": ("low", "'low'", "'keep'"),
-    "--out-of-range": ("error", "'error'", "'protect'"),
+    "--out-of-range": ("error", "'error'", "'repair'"),
     "--opset": ("keep", "'keep'", "'auto'"),
 }
 

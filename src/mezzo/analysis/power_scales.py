@@ -122,7 +122,7 @@ class ScaledGraph:
         return self._graph.values[value].dtype in FLOATING
 
     def is_fixed(self, value: int) -> bool:
-        """Whether a value must have the exponent 0, whoever produces it."""
+        """Whether a value must have the exponent 0, by its kind alone."""
         origin = self._graph.values[value]
         kind = self._graph.nodes[origin.producer].kind
         is_pinned = kind is Kind.INPUT or (kind is Kind.SOURCE and value not in self._constants)

@@ -121,7 +121,7 @@ class _Rescaler:
     def _multiply_output(self, value: int, use: Use, exponent: int) -> None:
         """Give a graph output's name to the product, and its former producer another one."""
         place = self._handles.places[use]
-        assert isinstance(place, ResultPlace), "a graph output stands in the graph's outputs"
+        assert isinstance(place, ResultPlace), "a graph output is in the graph's list"
         graph = self._handles.model.graph
         public, inner = graph.output[place.position].name, self._fresh(value)
         if public == self._graph.values[value].name:

@@ -182,7 +182,7 @@ class _Scales:
         return is_below and (exponent <= 0 or is_normal)
 
     def _without_room(self, repairs: Sequence[_Repair]) -> frozenset[int]:
-        """Values read beside constants that would leave the format's range."""
+        """Values read together with constants that would leave the format's range."""
         bad = set[int]()
         for use, exponent in self.rescaling(repairs).operands.items():
             node = self.graph.nodes[use.node]
