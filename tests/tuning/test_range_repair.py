@@ -194,3 +194,14 @@ def test_a_repaired_model_is_left_as_it_is() -> None:
     made = mezzo.convert(_mlp(), data=_batches(), policy="aggressive", target="any")
     again = mezzo.convert(made.model, data=_batches(), policy="aggressive", target="any")
     assert again.model.SerializeToString() == made.model.SerializeToString()
+
+
+def test_without_data_what_estimates_suspect_is_scaled() -> None:
+    """Plausible inputs, of unit size, lead past the range; the exact sizes are unknown, the scale costs nothing."""
+    made = mezzo.convert(_mlp(), target="any")
+    assert _kept_high(made) == set() and _scales(made).keys() == {"h", "b", "r"}
+    assert "may hold" in made.plan.scaled[0].because
+    assert mezzo.plan(_mlp(), target="any").scaled == made.plan.scaled
+    assert mezzo.convert(_mlp(), target="any", out_of_range="protect").plan.scaled == ()
+    found = mezzo.compare(_mlp(), made.model, _batches())
+    assert found.verdict.is_same

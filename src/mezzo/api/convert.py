@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     import onnx_ir
 
     from mezzo.contracts.frontend import Model
+    from mezzo.contracts.reading import Artifact
+    from mezzo.conversion.decided import Decided
     from mezzo.evaluate.data_session import ResumeFiles
     from mezzo.formats.dtypes import DType
     from mezzo.numerics.data.datasets import Data
@@ -237,7 +239,10 @@ def _convert(
     from mezzo.conversion.recall import recall
 
     recalled_options = recall(model, options) if plan is None else options
-    decided, result = convert_model(model, recalled_options, plan)
+    if plan is None:
+        model, recalled_options, decided, result = _convert_without_data(model, recalled_options)
+    else:
+        decided, result = convert_model(model, recalled_options, plan)
     if not decided.may_gain:
         return finish(model, decided, result, dst, overwrite=overwrite)
     # A result that cannot gain is not run: what runs and judges results stays unloaded.
@@ -248,6 +253,24 @@ def _convert(
     return finish(
         model, checked.decided, checked.result, dst, overwrite=overwrite, measured=measured
     )
+
+
+def _convert_without_data(
+    model: "Model", options: Options
+) -> "tuple[Model, Options, Decided, Artifact]":
+    """The model that is planned, its options, plan and result: what estimates suspect of overflow
+    is scaled, if that pays.
+    """
+    from mezzo.conversion.conversion import convert_model
+
+    decided, result = convert_model(model, options, None)
+    if decided.may_overflow:
+        from mezzo.tuning.repair.range_repair import repair_estimates
+
+        repaired = repair_estimates(model, options)
+        if repaired is not None:
+            return *repaired, *convert_model(*repaired, None)
+    return model, options, decided, result
 
 
 @documents_options
@@ -272,7 +295,7 @@ def plan(
     recalled_options = recall(model, chosen)
     is_kept = recalled_options.recalled is not None and not asks_for_more(recalled_options)
     if is_kept or not chosen.prepares_model:
-        return convert_model(model, recalled_options, None)[0].plan
+        return _convert_without_data(model, recalled_options)[2].plan
     planned = convert_model(*_with_weights(model, recalled_options), None)[0].plan
     # Placeholder scales must not be replayed.
     return planned if chosen.planning.is_dynamic else replace(planned, quantized=())

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+from mezzo.analysis.structure.estimated import MAY_OVERFLOW
 from mezzo.common.errors import ContractError, MezzoError, ModelError
 from mezzo.contracts.frontend import Fault, Model
 from mezzo.contracts.plans import Plan, Reason
@@ -254,7 +255,9 @@ def _decide(model: Model, options: Options, banned: Mapping[str, str]) -> Decide
     if obstacle is not None:
         plan = replace(plan, obstacle=obstacle, notes=(*plan.notes, obstacle))
     record = _recorder(model, reading, judged, levels, options, banned, plan)
-    return _decided(reading, judged, levels, plan, record)
+    decided = _decided(reading, judged, levels, plan, record)
+    suspected = any(v.rule == MAY_OVERFLOW for side in judged.sides for v in side)
+    return replace(decided, may_overflow=suspected)
 
 
 def _ban(judged: Judged, banned: Mapping[str, str]) -> Judged:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 class Decided:
     """A reading with its plan. `levels` are indices into the problem's dtypes, one per node.
 
-    `units` are candidates for quantization; a replayed plan has none.
+    `units` are candidates for quantization; a replayed plan has none. `may_overflow`: whether
+    estimates keep a node in the base.
     """
 
     reading: Reading
@@ -37,6 +38,7 @@ class Decided:
     problem: Problem
     levels: Sequence[int]
     units: "Sequence[QuantizedUnit]" = ()
+    may_overflow: bool = False
     spell_record: Callable[[], str] | None = (
         None  # the metadata record; call after the edits are applied
     )

@@ -61,6 +61,7 @@ def _lifting(view: StructureView, value: int, reader: Node) -> Lifting | None:
     return Lifting.NEVER if is_integer or is_state else None
 
 
+MAY_OVERFLOW = "may-overflow"
 # Outputs below this many smallest subnormals have lost their precision.
 _STEPS = 8
 # Maximum number of names in a note.
@@ -117,7 +118,7 @@ def _listed(words: Sequence[str]) -> str:
 
 RULES = (
     StructureRule(
-        "may-overflow",
+        MAY_OVERFLOW,
         "a value that plausible inputs bring past the range",
         overflows,
         Lifting.BY_RANGES,

@@ -4,12 +4,13 @@ FP32's normal range.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mezzo.analysis.estimates.moments import LOST, Moments
 from mezzo.analysis.graph_with_facts import GraphView
 from mezzo.analysis.power_scales import Component, ScaledGraph
 from mezzo.analysis.structure import StructureView
@@ -25,6 +26,7 @@ from mezzo.numerics.measures import Ranges, ValueRange
 from mezzo.numerics.ranges.protection import overflowing, ranges_by_value
 from mezzo.planner.options import Options
 from mezzo.planner.planner import Judged, rows_of
+from mezzo.planner.verdicts.exact_masks import trusted_masks
 from mezzo.report.layout.numbers import spell_count
 from mezzo.tuning.costs import table_weights
 from mezzo.tuning.repair.range_findings import HEADROOM, with_protection
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 _MARGIN = 2.0
 # A constant is not scaled so far that its typical number has fewer bits than the format's.
 _LEAST_BITS_LEFT = 8.0
+_ESTIMATED = "what plausible inputs lead to"
 # Of more components than this, all are repaired without asking whether each one pays.
 _MOST_TRIALS = 24
 
@@ -66,27 +69,85 @@ def repair_ranges(
     against multiplications where it meets what cannot be scaled. `costs_of`: the costs that the
     plan will have, if not those of the tables.
     """
-    planning = options.planning
-    low = FORMATS[planning.low]
-    is_float_alone = planning.line.quantized is None and not planning.weight_bits
-    if (
-        options.out_of_range != "repair"
-        or low.is_wide
-        or not is_float_alone
-        or not planning.line.others
-    ):
+    if not _may_repair(model, options):
         return None
-    if not model.frontend.rescales:
-        return None
+    low = FORMATS[options.planning.low]
     judged = judge_model(model, with_protection(model, options, ranges))[1]
-    graph = model.read(planning.low).graph
-    scales = _Scales(graph, low, ranges, _limits(judged, graph))
-    repairs = scales.found()
-    if not repairs:
+    graph = model.read(low.dtype).graph
+    rows, limited = rows_of(graph), _limits(judged, graph)
+    measured = ranges_by_value(graph, ranges.values)
+    harmless = saturated(StructureView(graph=graph, rows=rows, low=low)).keys()
+    found = overflowing(graph, rows, low, measured, HEADROOM, limited, harmless)
+    scales = _Scales(graph, low, measured, {value for value, _ in found}, limited)
+
+    def protect(repaired: "Model", scaled: Options, exponents: Mapping[int, int]) -> Options:
+        return with_protection(repaired, scaled, scaled_ranges(ranges, exponents, graph))
+
+    return _best(scales, _Trials(model, options, scales, protect, costs_of))
+
+
+def repair_estimates(model: "Model", options: Options) -> "tuple[Model, Options] | None":
+    """As `repair_ranges`, by the ranges that plausible inputs lead to, without data."""
+    if not _may_repair(model, options):
         return None
-    trials = _Trials(model, options, ranges, scales, costs_of)
-    best = trials.best(repairs)
-    if trials.cost(best) >= trials.cost([]):
+    planning, low = options.planning, FORMATS[options.planning.low]
+    judged = judge_model(model, options)[1]
+    graph = model.read(low.dtype).graph
+    limited = _limits(judged, graph)
+    view = StructureView(graph=graph, rows=rows_of(graph), low=low, assumed=planning.assumed)
+    view = replace(view, limited=limited, masks=trusted_masks(view, planning.policy, None))
+    sizes = {v: size for v, size in view.estimates.overflowing if v not in limited}
+    if not sizes:
+        return None
+    measured = {
+        value: _estimated_range(graph, value, moments, sizes.get(value))
+        for value, moments in enumerate(view.estimates.moments)
+        if not moments.flags & LOST and math.isfinite(sizes.get(value, 0.0))
+    }
+    scales = _Scales(graph, low, measured, sizes.keys() & measured.keys(), limited)
+    return _best(scales, _Trials(model, options, scales, lambda _, scaled, __: scaled, None))
+
+
+def _estimated_range(
+    graph: Graph, value: int, moments: Moments, largest: float | None
+) -> ValueRange:
+    producer = graph.producer(value)
+    size = math.hypot(moments.mean, moments.std)
+    return ValueRange(
+        value=graph.values[value].name,
+        node=producer.name,
+        op=producer.op,
+        count=0,
+        sampled=0,
+        minimum=moments.low if largest is None else -largest,
+        maximum=moments.high if largest is None else largest,
+        mean_absolute=size,
+        has_nan=False,
+        has_infinity=False,
+        quantiles=((0.5, size),),
+        formats={},
+        largest_at=_ESTIMATED,
+    )
+
+
+def _may_repair(model: "Model", options: Options) -> bool:
+    """Whether ranges are to be repaired, and can be: of one lower float that has a small range."""
+    planning = options.planning
+    is_float_alone = planning.line.quantized is None and not planning.weight_bits
+    return (
+        options.out_of_range == "repair"
+        and model.frontend.rescales
+        and is_float_alone
+        and bool(planning.line.others)
+        and not FORMATS[planning.low].is_wide
+    )
+
+
+def _best(scales: "_Scales", trials: "_Trials") -> "tuple[Model, Options] | None":
+    """The model with the repairs that pay; None if none does."""
+    repairs = scales.found()
+    best = trials.best(repairs) if repairs else []
+    if not best or trials.cost(best) >= trials.cost([]):
         return None
     model, options = trials.applied(best)
     return model, replace(options, notes=(*options.notes, _tell(scales, best)))
@@ -117,18 +178,18 @@ def _limits(judged: Judged, graph: Graph) -> frozenset[int]:
 class _Scales:
     """The exponents that bring each component's values into a format's range."""
 
-    def __init__(self, graph: Graph, low: Format, ranges: Ranges, limited: frozenset[int]) -> None:
-        rows = rows_of(graph)
+    def __init__(
+        self,
+        graph: Graph,
+        low: Format,
+        measured: Mapping[int, ValueRange],
+        overflowing: Set[int],
+        limited: Set[int],
+    ) -> None:
+        """`measured`: ranges by value id. `limited`: masks, which are no ranges."""
         self.graph, self.low, self._low, self._limited = graph, low.dtype, low, limited
-        self.scaled = ScaledGraph(GraphView(graph, rows))
-        self._measured = ranges_by_value(graph, ranges.values)
-        harmless = saturated(StructureView(graph=graph, rows=rows, low=low))
-        self._overflowing = {
-            value
-            for value, _ in overflowing(
-                graph, rows, low, self._measured, HEADROOM, limited, harmless.keys()
-            )
-        }
+        self.scaled = ScaledGraph(GraphView(graph, rows_of(graph)))
+        self._measured, self._overflowing = measured, overflowing
 
     def found(self) -> list[_Repair]:
         """The components that overflow, each with the smallest scale that holds its values and
@@ -235,12 +296,13 @@ class _Trials:
         self,
         model: "Model",
         options: Options,
-        ranges: Ranges,
         scales: _Scales,
+        protect: "Callable[[Model, Options, Mapping[int, int]], Options]",
         costs_of: Callable[[Problem], MeasuredCosts] | None,
     ) -> None:
-        self._model, self._options, self._ranges, self._scales = model, options, ranges, scales
-        self._costs_of = costs_of
+        """`protect`: options of a repaired model, given the exponents of the model's values."""
+        self._model, self._options, self._scales = model, options, scales
+        self._protect, self._costs_of = protect, costs_of
         self._costs: dict[tuple[int, ...], int] = {}
 
     def best(self, repairs: list[_Repair]) -> list[_Repair]:
@@ -258,8 +320,7 @@ class _Trials:
         key = tuple(id(repair) for repair in repairs)
         if key not in self._costs:
             model, options = self.applied(repairs)
-            ranges = scaled_ranges(self._ranges, exponents_of(repairs), self._scales.graph)
-            options = with_protection(model, options, ranges)
+            options = self._protect(model, options, exponents_of(repairs))
             problem = judge_model(model, options)[1].problem
             if self._costs_of is not None:
                 problem = replace(problem, measured=self._costs_of(problem))
@@ -290,4 +351,6 @@ class _Trials:
 
 
 def _because(worst: ValueRange) -> str:
-    return f"{worst.value!r} holds {worst.minimum:.4g} to {worst.maximum:.4g} in {worst.largest_at}"
+    verb = "may hold" if worst.largest_at == _ESTIMATED else "holds"
+    span = f"{worst.minimum:.4g} to {worst.maximum:.4g}"
+    return f"{worst.value!r} {verb} {span} in {worst.largest_at}"
