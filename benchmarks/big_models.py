@@ -13,7 +13,7 @@ by which models are cut into segments, and into how many is told.
 Three peaks are told. "private": memory that no file backs (RssAnon), summed over the processes of the job and sampled
 every 20 ms. "PSS": that and a share of mapped pages of files, which the system may take back at any time. "RSS": what
 `getrusage` says of the job's own process, mapped pages of files included. A digest names what a job answered, so that
-runs under a limit can be held against others.
+runs under a limit can be held against others; "replay_blocks" writes by the plan of "blocks", which comes first.
 """
 
 import argparse
@@ -49,7 +49,7 @@ MAX_ERROR = 5e-4
 BLOCK_ERROR = 0.1
 JOBS = (
     "plain", "convert", "ranges", "compare", "sensitivity", "tune", "int8", "corrected", "judged", "blocks",
-    "tune_blocks",
+    "replay_blocks", "tune_blocks",
 )  # fmt: skip
 POLL_S = 0.02
 
@@ -89,6 +89,7 @@ def run_verb(job: str, model: Path, data: Path, low: Path, out: Path) -> Any:
     """Do what a job says; returns its answer, None where that is what it writes."""
     import mezzo
 
+    plan = model.with_suffix(".plan.json")
     match job:
         case "convert":
             mezzo.convert(model, low, to="fp16", overwrite=True)
@@ -105,7 +106,9 @@ def run_verb(job: str, model: Path, data: Path, low: Path, out: Path) -> Any:
         case "corrected":
             mezzo.convert(model, out, to="int8", data=data, overwrite=True)
         case "blocks":
-            mezzo.convert(model, out, to="int4", overwrite=True)
+            mezzo.convert(model, out, to="int4", overwrite=True).plan.save(plan)
+        case "replay_blocks":
+            mezzo.convert(model, out, plan=plan, overwrite=True)
         case "tune_blocks":
             mezzo.tune(model, out, data=data, to="int4,int8w", max_error=BLOCK_ERROR, overwrite=True)
         case "judged":
