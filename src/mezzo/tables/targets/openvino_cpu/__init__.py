@@ -214,7 +214,7 @@ def _blocks(op: str, *, bits: int, along: int, **attributes: object) -> BlockKer
         op=op,
         axis=along,
         bits=bits,
-        blocks=(128, 32, 64, 256),
+        blocks=(32, 64, 128, 256),
         # "dimension of X at axis 0 (300) cannot be divided by block_size (128)"
         block_multiple=1,
         # A product in BF16 reads scales of BF16, and the weight is then decoded as it is loaded.
