@@ -1,6 +1,8 @@
 """Values past FP16's range are stored times powers of two, and what cannot be scaled is protected."""
 
+import itertools
 import json
+import random
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ from mezzo.common.errors import InputError
 from mezzo.formats.dtypes import DType
 from mezzo.onnx.protos.metadata import result_exponents
 from mezzo.onnx.run.emulation import emulated_session
+from mezzo.tuning.repair import range_repair
 
 _HEAD = '<ir_version: 10, opset_import: ["" : 23]>\n'
 
@@ -205,3 +208,44 @@ def test_without_data_what_estimates_suspect_is_scaled() -> None:
     assert mezzo.convert(_mlp(), target="any", out_of_range="protect").plan.scaled == ()
     found = mezzo.compare(_mlp(), made.model, _batches())
     assert found.verdict.is_same
+
+
+def _random_chain(rng: random.Random) -> onnx.ModelProto:
+    """Products of sizes from 1e-6 to 1e6, activations, functions without scales, sums and products of two values."""
+    weights: dict[str, np.ndarray] = {}
+    lines, value, width, earlier = list[str](), "x", 32, list[str]()
+    for number in range(rng.randint(4, 9)):
+        kind, result = rng.choice(("MatMul", "MatMul", "MatMul", "one", "bent", "Add", "Mul")), f"v{number}"
+        if kind == "MatMul":
+            name, count = f"w{number}", rng.choice((16, 32, 64, 256))
+            size = 10 ** rng.uniform(-6, 6) / np.sqrt(width)
+            weights[name] = _normal(rng.randrange(1 << 30), width, count, size=size)
+            lines.append(f"{result} = MatMul({value}, {name})")
+            width, earlier = count, []
+        elif kind in ("Add", "Mul") and earlier:
+            lines.append(f"{result} = {kind}({value}, {rng.choice(earlier)})")
+        else:
+            names = ("Tanh", "Sigmoid", "Softplus", "Softmax") if kind == "bent" else ("Relu", "Abs", "Neg")
+            lines.append(f"{result} = {rng.choice(names)}({value})")
+        value = result
+        earlier.append(value)
+    weights["last"] = _normal(1, width, 8)
+    body = "  ".join([*lines, f"y = MatMul({value}, last)"])
+    return _model(f"g (float[N,32] x) => (float[N,8] y) {{ {body} }}", **weights)
+
+
+def test_repairs_that_are_chosen_cost_least_of_all_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One repair after the other is left out while the plan costs no more; all sets are tried here."""
+    tried, choose = list[int](), range_repair._Trials.best
+
+    def check(self: range_repair._Trials, repairs: list[range_repair._Repair]) -> list[range_repair._Repair]:
+        best = choose(self, list(repairs))
+        sets = [chosen for count in range(len(repairs) + 1) for chosen in itertools.combinations(repairs, count)]
+        assert self.cost(best) == min(self.cost(chosen) for chosen in sets)
+        tried.append(len(repairs))
+        return best
+
+    monkeypatch.setattr(range_repair._Trials, "best", check)
+    for seed in range(30):
+        mezzo.convert(_random_chain(random.Random(seed)), to="fp16", data=_batches(), target="any", policy="aggressive")
+    assert len(tried) > 8 and sum(count > 1 for count in tried) > 4

@@ -4,6 +4,7 @@ FP32's normal range.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -190,6 +191,7 @@ class _Scales:
         self.graph, self.low, self._low, self._limited = graph, low.dtype, low, limited
         self.scaled = ScaledGraph(GraphView(graph, rows_of(graph)))
         self._measured, self._overflowing = measured, overflowing
+        self._count_named = Counter(value.name for value in graph.values)
 
     def found(self) -> list[_Repair]:
         """The components that overflow, each with the smallest scale that holds its values and
@@ -202,17 +204,15 @@ class _Scales:
             if not self._overflowing.isdisjoint(component.factors)
             if (repair := self._repair(component)) is not None
         ]
-        while candidates:
-            bad = self._without_room(candidates)
-            if not bad:
-                break
-            candidates = [each for each in candidates if bad.isdisjoint(each.component.factors)]
+        while candidates and (bad := self._without_room(candidates)):
+            kept = [each for each in candidates if bad.isdisjoint(each.component.factors)]
+            assert len(kept) < len(candidates), "only repairs scale constants"
+            candidates = kept
         return candidates
 
     def _repair(self, component: Component) -> _Repair | None:
-        names = [self.graph.values[value].name for value in component.factors]
-        if len({*names}) < len(names):
-            return None
+        if any(self._count_named[self.graph.values[v].name] > 1 for v in component.factors):
+            return None  # a plan could not name them
         measured = [
             (self._measured[value], factor)
             for value, factor in component.factors.items()
