@@ -18,7 +18,7 @@ from mezzo.quantize.calibration import hold_out_for_scales, with_parameters
 from mezzo.quantize.corrections import correct_parameters
 from mezzo.tuning.goals import ScoreCache
 from mezzo.tuning.repair.attempts import Attempt, Attempts, check, is_wrong
-from mezzo.tuning.repair.range_repair import repair_ranges
+from mezzo.tuning.repair.range_repair import cost_against_base, repair_ranges
 from mezzo.tuning.repair.runtime_check import check_on_runtime
 
 if TYPE_CHECKING:
@@ -90,19 +90,8 @@ def _decide_and_judge(
 
     def decide_on(part: DataSession, scores: ScoreCache) -> Attempt:
         nonlocal model
-        ranges = measure_ranges(given, part)
-        repaired = repair_ranges(given, options, ranges)
-        if repaired is not None:
-            model, scaled = repaired
-            again = measure_ranges(model, part.without_files())
-            cache = scores.within("repaired ranges")
-            attempts = Attempts(model=model, data=part.data, ranges=again, scores=cache)
-            attempt = attempts.best(scaled, None)
-            if not attempt.is_wrong:
-                return attempt
-        model = given
-        attempts = Attempts(model=given, data=part.data, ranges=ranges, scores=scores)
-        return attempts.best(options, None)
+        attempt, model = _repaired_or_protected(given, options, part, scores)
+        return attempt
 
     dataset = session.data
     if dataset.seed is not None:  # random inputs prove nothing, so they clear no node
@@ -130,6 +119,36 @@ def _decide_and_judge(
         return attempt.measuring(note, shares_data=True, comparison=comparison), dataset, model
     note = f"{part.name} decided; {held_out.name} judged and decided nothing"
     return attempt.measuring(note, shares_data=False, comparison=comparison), held_out, model
+
+
+def _repaired_or_protected(
+    model: "Model", options: Options, session: DataSession, scores: ScoreCache
+) -> "tuple[Attempt, Model]":
+    """The attempt with repaired ranges, and that model, if it is right and costs no more than
+    protection alone; else the attempt that protects.
+    """
+    ranges = measure_ranges(model, session)
+    protecting = Attempts(model=model, data=session.data, ranges=ranges, scores=scores)
+    repaired = repair_ranges(model, options, ranges)
+    if repaired is None:
+        return protecting.best(options, None), model
+    other, scaled = repaired
+    again = measure_ranges(other, session.without_files())
+    cache = scores.within("repaired ranges")
+    attempt = Attempts(model=other, data=session.data, ranges=again, scores=cache).best(
+        scaled, None
+    )
+    # Nodes that went back to FP32 by price may cost what the repair saves.
+    if not attempt.is_wrong and attempt.measured.sensitivity is None:
+        return attempt, other
+    protected = protecting.best(options, None)
+    graph = model.read(options.planning.low).graph
+    costs = [
+        cost_against_base(each.decided.problem.without_penalties(), each.decided.levels, graph)
+        for each in (attempt, protected)
+    ]
+    is_better = not attempt.is_wrong and (protected.is_wrong or costs[0] <= costs[1])
+    return (attempt, other) if is_better else (protected, model)
 
 
 def _on_runtime(model: "Model", attempt: Attempt, data: Dataset, judging: Dataset) -> Attempt:

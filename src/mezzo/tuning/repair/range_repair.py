@@ -289,6 +289,17 @@ def exponents_of(repairs: Sequence[_Repair]) -> dict[int, int]:
     return {value: k for repair in repairs for value, k in repair.exponents.items()}
 
 
+def cost_against_base(problem: Problem, levels: Sequence[int], given: Graph) -> int:
+    """Cost of a plan against the given model in the base: conversions and added multiplications,
+    less what lower levels gain.
+    """
+    weights = table_weights(problem)
+    added = [node.id for node in problem.graph.nodes if node.name not in given.by_name]
+    gains = np.take_along_axis(problem.gains, np.array(levels, np.int64)[None], axis=0)[0]
+    multiplied = int(weights[added].sum()) + len(added) * problem.prices.cast_launch
+    return conversion_cost(problem, levels) + multiplied - int(gains[~problem.is_absent].sum())
+
+
 class _Trials:
     """Plans with some of the repairs. Costs are compared by the exact plan of each."""
 
@@ -325,18 +336,8 @@ class _Trials:
             if self._costs_of is not None:
                 problem = replace(problem, measured=self._costs_of(problem))
             levels = options.planning.strategy.assign(problem)
-            self._costs[key] = self._against_base(problem, levels)
+            self._costs[key] = cost_against_base(problem, levels, self._scales.graph)
         return self._costs[key]
-
-    def _against_base(self, problem: Problem, levels: Sequence[int]) -> int:
-        """Cost of a plan against the given model in the base: conversions and multiplications, less
-        what lower levels gain.
-        """
-        known, weights = self._scales.graph.by_name, table_weights(problem)
-        added = [node.id for node in problem.graph.nodes if node.name not in known]
-        gains = np.take_along_axis(problem.gains, np.array(levels, np.int64)[None], axis=0)[0]
-        multiplied = int(weights[added].sum()) + len(added) * problem.prices.cast_launch
-        return conversion_cost(problem, levels) + multiplied - int(gains[~problem.is_absent].sum())
 
     def applied(self, repairs: Sequence[_Repair]) -> "tuple[Model, Options]":
         """The model with these repairs, and options that record them."""

@@ -274,15 +274,23 @@ def _candidates(graph: "Graph", options: Options) -> list[BlockCandidates]:
     excluded = nodes_without_blocks(graph, planning)
     storages: dict[int, list[BlockStorage]] = {}
     weights: dict[int, BlockWeight] = {}
+    fast_at_level_0: dict[int, set[int]] = {}
     for bits in sorted(planning.weight_bits):
         for weight in block_weights(graph, planning.target, bits, excluded):
             weights.setdefault(weight.value, weight)
+            if weight.is_fast_at_level_0:
+                fast_at_level_0.setdefault(weight.value, set()).add(bits)
             sizes = [size for size in weight.blocks if size in _BLOCKS] or weight.blocks[:1]
             storages.setdefault(weight.value, []).extend(
                 weight.storage(size, is_symmetric=False, rounding=USUAL_ROUNDING) for size in sizes
             )
     return [
-        BlockCandidates(weight=weights[value], storages=tuple(storages[value])) for value in weights
+        BlockCandidates(
+            weight=weight,
+            storages=tuple(storages[value]),
+            fast_at_level_0=frozenset(fast_at_level_0.get(value, ())),
+        )
+        for value, weight in weights.items()
     ]
 
 

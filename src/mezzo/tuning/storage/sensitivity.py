@@ -82,10 +82,13 @@ class StoredWeight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockCandidates:
-    """The ways to store one weight."""
+    """The ways to store one weight. `fast_at_level_0`: bits for which all readers have fast kernels
+    that do not round activations.
+    """
 
     weight: BlockWeight
     storages: tuple[BlockStorage, ...]
+    fast_at_level_0: frozenset[int] = frozenset()
 
 
 class KeptWeight(NamedTuple):
@@ -373,7 +376,7 @@ def _stored_weight(
     stored = []
     for storage, squares in zip(storages, local, strict=True):
         is_coarse = squares.of_both > _MOST_OF_ROUNDING * squares.of_weight
-        if is_coarse and storage.accuracy_level and weight.is_fast_at_level_0:
+        if is_coarse and storage.accuracy_level and storage.bits in candidate.fast_at_level_0:
             storage = replace(storage, accuracy_level=0)
             squares = LocalSquares(squares.of_weight, squares.of_weight)
         stored.append(_option(storage, storage.size_bytes(weight.shape), amplification, squares))
