@@ -249,3 +249,22 @@ def test_repairs_that_are_chosen_cost_least_of_all_sets(monkeypatch: pytest.Monk
     for seed in range(30):
         mezzo.convert(_random_chain(random.Random(seed)), to="fp16", data=_batches(), target="any", policy="aggressive")
     assert len(tried) > 8 and sum(count > 1 for count in tried) > 4
+
+
+def test_weights_in_files_are_scaled_as_they_are_written(tmp_path: Path) -> None:
+    """Large weights stay in their file until the result is written; the result equals that of a model in memory."""
+    large = _model(_MLP, u=_normal(1, 32, 1024, size=4e3), c=_normal(2, 1024), d=_normal(3, 1024, 8, size=1e-3))
+    copy = onnx.ModelProto()
+    copy.CopyFrom(large)  # saving moves the weights out of it
+    onnx.save(copy, tmp_path / "model.onnx", save_as_external_data=True, location="weights", size_threshold=1024)
+    settings = {"to": "fp16", "data": _batches(), "policy": "aggressive", "target": "any"}
+    made = mezzo.convert(tmp_path / "model.onnx", tmp_path / "out.onnx", **settings)
+    in_memory = mezzo.convert(large, **settings)
+    assert made.plan.scaled == in_memory.plan.scaled != ()
+    written, expected = onnx.load(tmp_path / "out.onnx"), in_memory.model
+    arrays = [
+        {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+        for model in (written, expected)
+    ]
+    assert arrays[0].keys() == arrays[1].keys()
+    assert all(np.array_equal(arrays[0][name], arrays[1][name]) for name in arrays[0])

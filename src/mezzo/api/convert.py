@@ -235,14 +235,10 @@ def _convert(
     *,
     overwrite: bool,
 ) -> Converted:
-    from mezzo.conversion.conversion import convert_model
     from mezzo.conversion.recall import recall
 
     recalled_options = recall(model, options) if plan is None else options
-    if plan is None:
-        model, recalled_options, decided, result = _convert_without_data(model, recalled_options)
-    else:
-        decided, result = convert_model(model, recalled_options, plan)
+    model, recalled_options, decided, result = _decide(model, recalled_options, plan)
     if not decided.may_gain:
         return finish(model, decided, result, dst, overwrite=overwrite)
     # A result that cannot gain is not run: what runs and judges results stays unloaded.
@@ -255,16 +251,16 @@ def _convert(
     )
 
 
-def _convert_without_data(
-    model: "Model", options: Options
+def _decide(
+    model: "Model", options: Options, plan: Plan | None = None
 ) -> "tuple[Model, Options, Decided, Artifact]":
-    """The model that is planned, its options, plan and result: what estimates suspect of overflow
-    is scaled, if that pays.
+    """The model that is planned, its options, plan and result, without data: what estimates suspect
+    of overflow is scaled, if that pays. `plan`: one to replay.
     """
     from mezzo.conversion.conversion import convert_model
 
-    decided, result = convert_model(model, options, None)
-    if decided.may_overflow:
+    decided, result = convert_model(model, options, plan)
+    if plan is None and decided.may_overflow:
         from mezzo.tuning.repair.range_repair import repair_estimates
 
         repaired = repair_estimates(model, options)
@@ -283,7 +279,6 @@ def plan(
     """Decide every node's precision without converting. Options and errors are those of
     `convert`.
     """
-    from mezzo.conversion.conversion import convert_model
     from mezzo.conversion.recall import asks_for_more, recall
 
     request = aimed(src, planning_request_of(options))
@@ -295,8 +290,8 @@ def plan(
     recalled_options = recall(model, chosen)
     is_kept = recalled_options.recalled is not None and not asks_for_more(recalled_options)
     if is_kept or not chosen.prepares_model:
-        return _convert_without_data(model, recalled_options)[2].plan
-    planned = convert_model(*_with_weights(model, recalled_options), None)[0].plan
+        return _decide(model, recalled_options)[2].plan
+    planned = _decide(*_with_weights(model, recalled_options))[2].plan
     # Placeholder scales must not be replayed.
     return planned if chosen.planning.is_dynamic else replace(planned, quantized=())
 

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 _MARGIN = 2.0
 # A constant is not scaled so far that its typical number has fewer bits than the format's.
 _LEAST_BITS_LEFT = 8.0
+# Quantiles of a value's typical numbers. Most of a gate's are next to zero, and stay there.
+_TYPICAL = (0.5, 0.9)
 _ESTIMATED = "what plausible inputs lead to"
 # Of more components than this, all are repaired without asking whether each one pays.
 _MOST_TRIALS = 24
@@ -70,9 +72,10 @@ def repair_ranges(
     against multiplications where it meets what cannot be scaled. `costs_of`: the costs that the
     plan will have, if not those of the tables.
     """
-    if not _may_repair(model, options):
-        return None
     low = FORMATS[options.planning.low]
+    is_near = any(each.largest * HEADROOM >= low.overflow_from for each in ranges.values)
+    if not is_near or not _may_repair(model, options):
+        return None
     judged = judge_model(model, with_protection(model, options, ranges))[1]
     graph = model.read(low.dtype).graph
     rows, limited = rows_of(graph), _limits(judged, graph)
@@ -236,11 +239,16 @@ class _Scales:
         return math.floor(math.log2(measured.largest / limit)) + 1 if measured.largest else 0
 
     def _fits(self, measured: ValueRange, exponent: int) -> bool:
-        """Whether a value is in the range at an exponent, and most of its numbers are normal."""
+        """Whether a value is in the range at an exponent, and no typical number of it becomes
+        subnormal that was not.
+        """
         is_below = math.ldexp(measured.largest, -exponent) * HEADROOM < self._low.overflow_from
-        typical = dict(measured.quantiles).get(0.5, 0.0)
-        is_normal = not typical or math.ldexp(typical, -exponent) >= self._low.smallest_normal
-        return is_below and (exponent <= 0 or is_normal)
+        normal = self._low.smallest_normal
+        return is_below and not any(
+            math.ldexp(number, -exponent) < normal <= number
+            for share, number in measured.quantiles
+            if share in _TYPICAL
+        )
 
     def _without_room(self, repairs: Sequence[_Repair]) -> frozenset[int]:
         """Values read together with constants that would leave the format's range."""
