@@ -1,5 +1,5 @@
 """Polynomials that are read only by a saturating activation, such as the cube in GELU with Tanh,
-or a value times a constant, whose overflow is harmless.
+whose overflow is harmless.
 
 Let x be the input of the polynomial, every constant have moderate size, and every sum have terms of
 one sign and one parity in x. Then each value between x and the activation is a sum of powers of x,
@@ -19,7 +19,7 @@ decomposition over the range.
 """
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from mezzo.analysis.structure import StructureRule, StructureView
@@ -63,6 +63,24 @@ def saturated(view: StructureView) -> Mapping[str, Evidence]:
     return evidence
 
 
+def may_overflow(view: StructureView) -> Collection[str]:
+    """Names of nodes whose overflow is harmless: those of `saturated`, and a multiplication by a
+    constant that only a saturating activation reads. The rounding of the latter may matter.
+    """
+    names = {*saturated(view)}
+    for core in view.nodes(Function.SATURATE):
+        maker = view.producer(core, 0)
+        if maker is None or view.function(maker) is not Function.MULTIPLY:
+            continue
+        facts = [view.graph.constants.get(value) for value in maker.present_inputs]
+        is_alone = all(
+            use.node == core.id for value in maker.present_outputs for use in view.graph.uses[value]
+        )
+        if is_alone and any(each is not None and each.number for each in facts):
+            names.add(maker.name)
+    return names
+
+
 @dataclass
 class _Polynomial:
     """The operators between one value and an activation."""
@@ -77,8 +95,6 @@ class _Polynomial:
         empty.
         """
         inside = self._behind()
-        if self._is_scaled(inside):
-            return inside
         operands = {value for node in (*inside, self.core) for value in node.present_inputs}
         results = {node.outputs[0] for node in inside}
         bases = [value for value in sorted(operands - results) if self._number(value) is None]
@@ -97,15 +113,6 @@ class _Polynomial:
             is_product = self.view.function(node) is Function.MULTIPLY and len(factors) > 1
             has_power |= is_product or self.view.function(node) in _POWERS
         return inside if has_power else []
-
-    def _is_scaled(self, inside: Sequence[Node]) -> bool:
-        """Whether the activation reads a value times a constant: where that overflows it has
-        saturated, and where it underflows the activation is that of 0.
-        """
-        if len(inside) != 1 or self.view.function(inside[0]) is not Function.MULTIPLY:
-            return False
-        facts = [self.view.graph.constants.get(value) for value in inside[0].present_inputs]
-        return any(each is not None and each.number for each in facts)
 
     def _behind(self) -> list[Node]:
         """Arithmetic that only the activation reads, in graph order; empty if too much."""

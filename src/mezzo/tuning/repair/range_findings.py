@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mezzo.analysis.structure import StructureView
-from mezzo.analysis.structure.saturating import saturated
+from mezzo.analysis.structure.saturating import may_overflow
 from mezzo.conversion.judged_model import judge_model
 from mezzo.formats.dtypes import FORMATS
 from mezzo.numerics.measures import Ranges
@@ -28,9 +28,9 @@ def with_protection(model: "Model", options: Options, ranges: Ranges) -> Options
     judged = judge_model(model, options)[1]
     graph, low = judged.problem.graph, FORMATS[options.planning.low]
     rows = rows_of(graph)
-    harmless = saturated(StructureView(graph=graph, rows=tuple(rows), low=low))
+    harmless = may_overflow(StructureView(graph=graph, rows=tuple(rows), low=low))
     findings = protections(
-        graph, rows, low, ranges.values, HEADROOM, judged.limits.keys(), harmless.keys()
+        graph, rows, low, ranges.values, HEADROOM, judged.limits.keys(), harmless
     )
     return replace(options, planning=replace(options.planning, found=findings))
 

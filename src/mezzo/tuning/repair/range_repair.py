@@ -15,7 +15,7 @@ from mezzo.analysis.estimates.moments import LOST, Moments
 from mezzo.analysis.graph_with_facts import GraphView
 from mezzo.analysis.power_scales import Component, ScaledGraph
 from mezzo.analysis.structure import StructureView
-from mezzo.analysis.structure.saturating import saturated
+from mezzo.analysis.structure.saturating import may_overflow
 from mezzo.contracts.plans import Rescaling, ScaledValue
 from mezzo.contracts.problem import MeasuredCosts, Problem
 from mezzo.contracts.strategy import conversion_cost
@@ -80,7 +80,7 @@ def repair_ranges(
     graph = model.read(low.dtype).graph
     rows, limited = rows_of(graph), _limits(judged, graph)
     measured = ranges_by_value(graph, ranges.values)
-    harmless = saturated(StructureView(graph=graph, rows=rows, low=low)).keys()
+    harmless = may_overflow(StructureView(graph=graph, rows=rows, low=low))
     found = overflowing(graph, rows, low, measured, HEADROOM, limited, harmless)
     scales = _Scales(graph, low, measured, {value for value, _ in found}, limited)
 
