@@ -68,6 +68,8 @@ class ScaledGraph:
         operands, attributes = dict[Use, int](), dict[tuple[int, str], int]()
         for node in self._graph.nodes:
             variables = self._solve(node, exponents)
+            if node.kind is Kind.TIE:
+                continue  # its values agree
             row = self.row(node)
             for index, value in self.float_operands(node):
                 term = None if row is None else row.operand(index)
@@ -75,8 +77,6 @@ class ScaledGraph:
                     continue
                 wanted = 0 if term is None else self._number(node, term, variables)
                 shift = exponents.get(value, 0) - wanted
-                if node.kind is Kind.TIE:
-                    shift = 0  # its values agree
                 if shift:
                     operands[Use(node.id, index)] = shift
             for name, term in {} if row is None else row.attributes.items():

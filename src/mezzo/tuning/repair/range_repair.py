@@ -76,7 +76,7 @@ def repair_ranges(
     is_near = any(each.largest * HEADROOM >= low.overflow_from for each in ranges.values)
     if not is_near or not _may_repair(model, options):
         return None
-    judged = judge_model(model, with_protection(model, options, ranges))[1]
+    judged = judge_model(model, options)[1]
     graph = model.read(low.dtype).graph
     rows, limited = rows_of(graph), _limits(judged, graph)
     measured = ranges_by_value(graph, ranges.values)
@@ -168,8 +168,8 @@ def _tell(scales: "_Scales", repairs: Sequence[_Repair]) -> str:
     }
     return (
         f"{spell_count(len(exponents), 'value')} stored times {powers}, in weights and constants"
-        f" and {spell_count(len(multiplied), 'multiplication')}: {scales.low} holds them then, and"
-        " FP32 answers are the same"
+        f" and {spell_count(len(multiplied), 'multiplication')}: {scales.low.dtype} holds them"
+        " then, and FP32 answers are the same"
     )
 
 
@@ -191,7 +191,7 @@ class _Scales:
         limited: Set[int],
     ) -> None:
         """`measured`: ranges by value id. `limited`: masks, which are no ranges."""
-        self.graph, self.low, self._low, self._limited = graph, low.dtype, low, limited
+        self.graph, self.low, self._limited = graph, low, limited
         self.scaled = ScaledGraph(GraphView(graph, rows_of(graph)))
         self._measured, self._overflowing = measured, overflowing
         self._count_named = Counter(value.name for value in graph.values)
@@ -235,15 +235,15 @@ class _Scales:
 
     def _bits_over(self, measured: ValueRange) -> int:
         """The smallest exponent that holds a value with headroom."""
-        limit = self._low.overflow_from / (HEADROOM * _MARGIN)
+        limit = self.low.overflow_from / (HEADROOM * _MARGIN)
         return math.floor(math.log2(measured.largest / limit)) + 1 if measured.largest else 0
 
     def _fits(self, measured: ValueRange, exponent: int) -> bool:
         """Whether a value is in the range at an exponent, and no typical number of it becomes
         subnormal that was not.
         """
-        is_below = math.ldexp(measured.largest, -exponent) * HEADROOM < self._low.overflow_from
-        normal = self._low.smallest_normal
+        is_below = math.ldexp(measured.largest, -exponent) * HEADROOM < self.low.overflow_from
+        normal = self.low.smallest_normal
         return is_below and not any(
             math.ldexp(number, -exponent) < normal <= number
             for share, number in measured.quantiles
@@ -261,9 +261,9 @@ class _Scales:
                 continue
             largest = math.ldexp(facts.largest, exponent)
             typical = math.ldexp(facts.rms or facts.largest, exponent)
-            floor = self._low.smallest_normal * _LEAST_BITS_LEFT
+            floor = self.low.smallest_normal * _LEAST_BITS_LEFT
             is_faint = exponent < 0 and 0.0 < typical < floor
-            if largest >= self._low.overflow_from or is_faint:
+            if largest >= self.low.overflow_from or is_faint:
                 bad.update(node.present_inputs, node.present_outputs)
         return frozenset(bad)
 
