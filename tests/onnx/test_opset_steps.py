@@ -297,3 +297,20 @@ def test_set_opset_changes_the_model_in_place() -> None:
     model = _chain(4)
     set_opset(model, 18)
     assert default_opset(model) == 18
+
+
+def test_shapes_of_constants_that_a_file_states_are_believed() -> None:
+    """Without them onnx takes the axes of a Slice for others, and what is mended is wrong."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 20]>
+        g (float[2,4,12,8] x) => (float[2,4,12,4] y)
+        <int64[1] zero = {0}, int64[1] four = {4}, int64[1] three = {3}, int64[1] one = {1}, float[2,4,12,4] s>
+        { s = Slice(x, zero, four, three, one)  y = Neg(s) }"""
+    )
+    model.graph.value_info.extend(
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.INT64, [1])
+        for name in ("zero", "four", "three", "one")
+    )
+    assert not set_opset(model, 23)
+    (stated,) = [info for info in model.graph.value_info if info.name == "s"]
+    assert [dim.dim_value for dim in stated.type.tensor_type.shape.dim] == [2, 4, 12, 4]

@@ -114,13 +114,16 @@ def _infer_types(model: onnx.ModelProto) -> dict[Path, _Types]:
 
 
 def without_stated_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy without declared inner shapes, which may be out of date."""
+    """A copy without declared inner shapes, which may be out of date. Those of constants stay: onnx
+    takes the axes of a Slice for others where their shape is not known.
+    """
     copy = deepcopy(model)
     for path, owner in owners(copy):
         if isinstance(owner, onnx.GraphProto):
             declared = (*owner.value_info, *owner.output, *(owner.input if len(path) > 1 else ()))
+            constants = {tensor.name for tensor in owner.initializer}
             for info in declared:
-                if info.type.HasField("tensor_type"):
+                if info.type.HasField("tensor_type") and info.name not in constants:
                     info.type.tensor_type.ClearField("shape")
     return copy
 
