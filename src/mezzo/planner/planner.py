@@ -38,7 +38,7 @@ from mezzo.planner.choices.choosing import (
 )
 from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.verdicts.custom import judge_custom, mention_custom
-from mezzo.planner.verdicts.exact import lift_exact
+from mezzo.planner.verdicts.exact import lift_exact, lifted_by_kernels
 from mezzo.planner.verdicts.exact_masks import agreeing_on_masks, bounds_of_masks, trusted_masks
 from mezzo.planner.verdicts.findings import (
     check_assumed,
@@ -269,7 +269,7 @@ def _judge_side(
     view = StructureView(graph=graph, rows=tuple(rows), low=FORMATS[low], assumed=planning.assumed)
     masks = trusted_masks(view, planning.policy, split)
     bounded = bounds_of_masks(view, masks)
-    limits = {**_limits(view, planning), **bounded}
+    limits = {**_limits(view, planning, split), **bounded}
     notes: list[str] = []
     view = replace(view, limited=frozenset(limits), masks=masks)
     verdicts, agreeing = _verdicts(view, planning, notes, split)
@@ -303,13 +303,20 @@ def _judge_side(
     return _Side(side, tuple(verdicts), limits, tuple(notes), agreeing, quantizing)
 
 
-def _limits(view: StructureView, planning: PlanningOptions) -> Mapping[int, float]:
-    """Bounds of the constants that are clamped. Quantized constants have a scale that covers all
-    values.
+def _limits(
+    view: StructureView, planning: PlanningOptions, split: "Partition | None"
+) -> Mapping[int, float]:
+    """Bounds of the constants that are clamped: masks where the policy or a whole kernel of
+    attention asks for it. Quantized constants have a scale that covers all values.
     """
     if view.low.dtype in QUANTIZED:
         return {}
-    limits = dict(mask_limits(view)) if planning.policy.limits_masks else {}
+    policy, limits = planning.policy, dict[int, float]()
+    if policy.limits_masks:
+        limits = dict(mask_limits(view))
+    elif not view.low.is_wide:
+        whole = lifted_by_kernels(view, policy, split)
+        limits = dict(mask_limits(view, lambda node: node.id in whole)) if whole else {}
     if planning.clamps_constants:
         for value, facts in view.graph.constants.items():
             is_stored = view.graph.nodes[view.graph.values[value].producer].kind is not Kind.INPUT

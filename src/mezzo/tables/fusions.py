@@ -26,14 +26,16 @@ class Constraint:
 
     `formats`: those in which its nodes are fused. `is_linked`: only if all have one type, so the
     nodes agree on a level. `exact`: functions computed in FP32 from the inputs, bit for bit,
-    regardless of types. `reads_free`, `writes_free`: formats that the kernel converts to FP32 while
-    reading, and from FP32 while writing, at no cost.
+    regardless of types; `most_keys`: with at most so many elements in a sum of them, no bound if
+    None. `reads_free`, `writes_free`: formats that the kernel converts to FP32 while reading, and
+    from FP32 while writing, at no cost.
     """
 
     inside: Inside = Inside.ONE_TYPE
     formats: frozenset[DType] = frozenset()
     is_linked: bool = False
     exact: frozenset[Function] = frozenset()
+    most_keys: int | None = None
     reads_free: frozenset[DType] = frozenset()
     writes_free: frozenset[DType] = frozenset()
 

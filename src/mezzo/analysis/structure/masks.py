@@ -2,10 +2,10 @@
 negative numbers are equivalent.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from mezzo.analysis.structure import StructureRule, StructureView, Ways
-from mezzo.ir.nodes import Kind
+from mezzo.ir.nodes import Kind, Node
 from mezzo.tables.facts import Cost, Function
 
 _COMBINES = frozenset(
@@ -24,9 +24,11 @@ _ENDS = frozenset({Function.SOFTMAX, Function.LOG_SOFTMAX})
 RULES: tuple[StructureRule, ...] = ()
 
 
-def mask_limits(view: StructureView) -> Mapping[int, float]:
+def mask_limits(
+    view: StructureView, may_end: Callable[[Node], bool] = lambda node: True
+) -> Mapping[int, float]:
     """Bounds for mask constants, by value id: half the range, so that adding logits cannot
-    overflow.
+    overflow. `may_end`: whether a softmax counts as an end of a path.
 
     A fully masked row then stays finite; with the largest finite number it would overflow and give
     NaN.
@@ -39,7 +41,9 @@ def mask_limits(view: StructureView) -> Mapping[int, float]:
             or view.keeps_values(node)
             or view.cost(node) is Cost.GENERATOR
         ),
-        ends=lambda node: view.function(node) in _ENDS or view.cost(node) is Cost.ATTENTION,
+        ends=lambda node: (
+            (view.function(node) in _ENDS or view.cost(node) is Cost.ATTENTION) and may_end(node)
+        ),
     )
     limit = view.low.max_finite / 2
     limits = {}

@@ -1,4 +1,5 @@
-"""Lifted denials for operators that the target's kernel computes in FP32 internally.
+"""Lifted denials for operators that the target's kernel computes in FP32 internally: its softmax
+does not take attention apart.
 
 In low precision they give the same result as in FP32 between two Casts. So where the producer and
 the users run low, a policy's denial has no effect on accuracy: it is lifted, and the operator is
@@ -51,15 +52,42 @@ def lift_exact(
     return tuple(pairs)
 
 
+def lifted_by_kernels(
+    view: StructureView, policy: Policy, split: "Partition | None"
+) -> frozenset[int]:
+    """Operators computed in FP32 inside a kernel, whose denial by the policy this can lift."""
+    return frozenset(
+        node.id
+        for _, node in computed_exactly(view, split)
+        if policy.judge(
+            (node.signature.dialect, node.signature.op),
+            view.rows[node.id],
+            view.low.dtype,
+            lifts=True,
+        ).category
+        is not Category.DENY
+    )
+
+
 def computed_exactly(
     view: StructureView, split: "Partition | None"
 ) -> Iterator[tuple["Unit", Node]]:
     """Operators that a kernel computes in FP32 from low inputs, with their units."""
     for unit in () if split is None else split.units:
         if unit.constraint.exact and view.low.dtype in unit.constraint.formats:
-            for number in unit.nodes:
-                if view.function(view.graph.nodes[number]) in unit.constraint.exact:
-                    yield unit, view.graph.nodes[number]
+            for node in (view.graph.nodes[number] for number in unit.nodes):
+                is_exact = view.function(node) in unit.constraint.exact
+                if is_exact and _has_few_keys(view, node, unit.constraint.most_keys):
+                    yield unit, node
+
+
+def _has_few_keys(view: StructureView, node: Node, most: int | None) -> bool:
+    """Whether a softmax over the last axis is over at most so many elements; an axis of unknown
+    length counts as one.
+    """
+    shape = None if node.inputs[0] is None else view.graph.shapes.get(node.inputs[0])
+    keys = shape[-1] if shape else None
+    return most is None or keys is None or keys <= most
 
 
 def _may_run_low(
