@@ -146,12 +146,13 @@ def add(total: Total, path: Path, model: onnx.ModelProto, result: onnx.ModelProt
     print(total.tool, *row.values(), fault or "", file=sys.stderr, flush=True)
 
 
-def convert_all(paths: Sequence[Path], policy: str, sees_data: bool, out_of_range: str = "repair") -> Total:
-    total = Total(f"mezzo, {policy}, {out_of_range if sees_data else 'no data'}")
+def convert_all(paths: Sequence[Path], policy: str, sees_data: bool, **options: str | None) -> Total:
+    words = [word for word in options.values() if word]
+    total = Total(", ".join(["mezzo", policy, *(words if sees_data else ["no data"])]))
     for path in paths:
         model, begin = onnx.load(path), time.perf_counter()
         seen = load_batches(path.with_suffix(".data")) if sees_data else None
-        made = mezzo.convert(model, policy=policy, data=seen, out_of_range=out_of_range)
+        made = mezzo.convert(model, policy=policy, data=seen, **options)  # type: ignore[arg-type]  # its own names
         total.time_s += time.perf_counter() - begin
         add(total, path, model, made.model)
     return total
@@ -187,6 +188,8 @@ def main() -> int:
     parser.add_argument("--autocast-python", default=None, help="a Python that has nvidia-modelopt[onnx]")
     parser.add_argument("--policies", nargs="+", default=["balanced"])
     parser.add_argument("--out-of-range", nargs="+", default=["repair"], choices=("repair", "protect"))
+    parser.add_argument("--fuse", nargs="+", default=["standard"], choices=("none", "operators", "standard"))
+    parser.add_argument("--target", default=None, help="of the conversion; its default for FP16 if left out")
     parser.add_argument("--without-data", action="store_true", help="convert without data too")
     parser.add_argument("--only", nargs="*", default=[], help="parts of the names of models; all if left out")
     parser.add_argument("--json", type=Path, default=Path("out/outlier_architectures.json"))
@@ -196,7 +199,12 @@ def main() -> int:
     paths = [
         p for p in make_models(given.cache, given.folder) if not given.only or any(n in p.stem for n in given.only)
     ]
-    totals = [convert_all(paths, policy, True, word) for policy in given.policies for word in given.out_of_range]
+    totals = [
+        convert_all(paths, policy, True, out_of_range=word, fuse=fuse, target=given.target)
+        for policy in given.policies
+        for word in given.out_of_range
+        for fuse in given.fuse
+    ]
     ours = len(totals)
     if given.without_data:
         totals += [convert_all(paths, policy, False) for policy in given.policies]

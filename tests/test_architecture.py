@@ -84,7 +84,7 @@ _LATE_LIBRARIES = ("onnxruntime", "torch", "ray")
 # Imports inside functions, by room: how many at most, and why they are late. A new one has to be worth its reason.
 _LATE = {
     "analysis": (4, "discovery imports every rule to list it; numpy is loaded when arrays are looked at"),
-    "api": (23, "`import mezzo` and errors in options come at once; a verb loads what it works with when it starts"),
+    "api": (25, "`import mezzo` and errors in options come at once; a verb loads what it works with when it starts"),
     "aten": (1, "PyTorch is loaded when a program of its own comes in"),
     "cli": (181, "help, errors and completion come at once; what a command works with is loaded when it runs"),
     "clusters": (2, "Ray takes a second to load: it is loaded when a cluster is asked for"),
@@ -93,7 +93,7 @@ _LATE = {
     "conversion": (9, "results are named by all verbs; the front end and what shows one are loaded when one is there"),
     "ir": (2, "graphs are named everywhere; numpy is loaded when one is planned"),
     "numerics": (2, "Pillow and tokenizers are optional, and loaded when images or text are read"),
-    "onnx": (24, "runtimes, laboratories, test cases and onnx-ir are loaded where a model or a verb needs them"),
+    "onnx": (23, "runtimes, laboratories, test cases and onnx-ir are loaded where a model or a verb needs them"),
     "planner": (13, "discovery imports every strategy to list it; numpy is loaded when one assigns"),
     "plugins": (2, "metadata of other packages is read when plug-ins are listed"),
     "report": (

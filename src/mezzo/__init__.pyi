@@ -143,8 +143,8 @@ def compare_strategies(
             that the target runs (full).
         decode: with int4 or int8w and int8: the share of the time at one row, as where a language
             model writes; at many rows matmuls take int8.
-        fuse: what to fuse: nothing, what int8 gains by in standard ONNX (standard), or the same for
-            floats too (simplify).
+        fuse: what to fuse: nothing, norms and activations written out in small operators
+            (operators), also what int8 gains by (standard), or that for floats too (simplify).
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
             none, or some of leave (small products that err much stay floats), smooth, weights and
             bias, with commas.
@@ -314,8 +314,8 @@ def convert_folder(
             that the target runs (full).
         decode: with int4 or int8w and int8: the share of the time at one row, as where a language
             model writes; at many rows matmuls take int8.
-        fuse: what to fuse: nothing, what int8 gains by in standard ONNX (standard), or the same for
-            floats too (simplify).
+        fuse: what to fuse: nothing, norms and activations written out in small operators
+            (operators), also what int8 gains by (standard), or that for floats too (simplify).
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
             none, or some of leave (small products that err much stay floats), smooth, weights and
             bias, with commas.
@@ -412,8 +412,8 @@ def llm(
             that the target runs (full).
         decode: with int4 or int8w and int8: the share of the time at one row, as where a language
             model writes; at many rows matmuls take int8.
-        fuse: what to fuse: nothing, what int8 gains by in standard ONNX (standard), or the same for
-            floats too (simplify).
+        fuse: what to fuse: nothing, norms and activations written out in small operators
+            (operators), also what int8 gains by (standard), or that for floats too (simplify).
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
             none, or some of leave (small products that err much stay floats), smooth, weights and
             bias, with commas.
@@ -488,8 +488,8 @@ def plan(
             that the target runs (full).
         decode: with int4 or int8w and int8: the share of the time at one row, as where a language
             model writes; at many rows matmuls take int8.
-        fuse: what to fuse: nothing, what int8 gains by in standard ONNX (standard), or the same for
-            floats too (simplify).
+        fuse: what to fuse: nothing, norms and activations written out in small operators
+            (operators), also what int8 gains by (standard), or that for floats too (simplify).
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
             none, or some of leave (small products that err much stay floats), smooth, weights and
             bias, with commas.
@@ -557,8 +557,8 @@ def quantize_report(
             that the target runs (full).
         decode: with int4 or int8w and int8: the share of the time at one row, as where a language
             model writes; at many rows matmuls take int8.
-        fuse: what to fuse: nothing, what int8 gains by in standard ONNX (standard), or the same for
-            floats too (simplify).
+        fuse: what to fuse: nothing, norms and activations written out in small operators
+            (operators), also what int8 gains by (standard), or that for floats too (simplify).
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
             none, or some of leave (small products that err much stay floats), smooth, weights and
             bias, with commas.
@@ -649,8 +649,8 @@ def sensitivity(
             that the target runs (full).
         decode: with int4 or int8w and int8: the share of the time at one row, as where a language
             model writes; at many rows matmuls take int8.
-        fuse: what to fuse: nothing, what int8 gains by in standard ONNX (standard), or the same for
-            floats too (simplify).
+        fuse: what to fuse: nothing, norms and activations written out in small operators
+            (operators), also what int8 gains by (standard), or that for floats too (simplify).
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
             none, or some of leave (small products that err much stay floats), smooth, weights and
             bias, with commas.
@@ -739,8 +739,8 @@ def tune(
             that the target runs (full).
         decode: with int4 or int8w and int8: the share of the time at one row, as where a language
             model writes; at many rows matmuls take int8.
-        fuse: what to fuse: nothing, what int8 gains by in standard ONNX (standard), or the same for
-            floats too (simplify).
+        fuse: what to fuse: nothing, norms and activations written out in small operators
+            (operators), also what int8 gains by (standard), or that for floats too (simplify).
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
             none, or some of leave (small products that err much stay floats), smooth, weights and
             bias, with commas.

@@ -258,7 +258,10 @@ def _decide(
     of overflow is scaled, if that pays. `plan`: one to replay.
     """
     from mezzo.conversion.conversion import convert_model
+    from mezzo.conversion.raising import raise_operators
 
+    if plan is None:
+        model, options = raise_operators(model, options)
     decided, result = convert_model(model, options, plan)
     if plan is None and decided.may_overflow:
         from mezzo.tuning.repair.range_repair import repair_estimates

@@ -16,7 +16,7 @@ from mezzo.conversion.results import open_source, store_of
 from mezzo.formats.dtypes import DType
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
-from mezzo.planner.options import chosen_target, requested_formats
+from mezzo.planner.options import chosen_target, read_options
 from mezzo.report.records.fused_units import Extracted, FusedUnit, Split
 from mezzo.report.records.groups import NamedNode
 
@@ -92,10 +92,13 @@ def find_unit(src: str | os.PathLike[str], node: str, options: PlanOptions) -> F
 
     Errors are those of `partition`.
     """
+    from mezzo.conversion.raising import raise_operators
+
     request = planning_request_of(options)
-    chosen = chosen_target(requested_formats(request), request.target)
-    split = partition(src, target=chosen, trust_external_paths=request.trust_external_paths)
-    return split.unit_of.get(node)
+    opened = open_source(src, request.trust_external_paths, None)
+    planned, chosen = raise_operators(opened, read_options(request))
+    target, graph = chosen.planning.target, planned.read(chosen.planning.low).graph
+    return _name_partition(graph, split_graph(graph, target), target).unit_of.get(node)
 
 
 def split_graph(graph: Graph, target: "Target") -> "Partition":

@@ -119,6 +119,16 @@ class TorchModel:
     ) -> "TorchModel":
         return self
 
+    def reachable_version(self, reading: AnyReading, limit: int | None) -> int | None:
+        return None
+
+    def has_operators(self, names: Set[str]) -> bool:
+        """Never: the operators that are replaced are ONNX's."""
+        return False
+
+    def raised(self, reading: AnyReading, replacements: Sequence[Replacement]) -> "TorchModel":
+        raise AssertionError("programs of PyTorch have none of these operators")
+
     def rescaled(self, reading: AnyReading, changes: Rescaling) -> "TorchModel":
         raise AssertionError("programs of PyTorch have no scales")
 

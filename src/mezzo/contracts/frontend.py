@@ -48,9 +48,10 @@ class Frontend(ABC):
 
     `suffixes`: file name endings; "" matches all files of no other front end. `facts`: of operators
     without a table in mezzo, by dialect and operator. `formats`: those of results. `blocks_since`:
-    the version of the dialect from which a weight in blocks can be dequantized; `rescales`: whether
-    values can have power-of-two scales. Every source is
-    offered to every front end, so importing one must not load its libraries.
+    the version of the dialect from which a weight in blocks can be dequantized; `rewrites`: whether
+    models can be rewritten before they are planned: with power-of-two scales of values, and with
+    operators in place of others. Every source is offered to every front end, so importing one must
+    not load its libraries.
     """
 
     name: ClassVar[str]
@@ -60,7 +61,7 @@ class Frontend(ABC):
     facts: ClassVar[Mapping[str, Mapping[str, OpFacts]]] = MappingProxyType({})
     formats: ClassVar[Collection[str]] = FORMAT_WORDS
     blocks_since: ClassVar[int | None] = None
-    rescales: ClassVar[bool] = False
+    rewrites: ClassVar[bool] = False
 
     @property
     def usual_target(self) -> str | None:
@@ -205,6 +206,9 @@ class Model(Protocol):
         the given dtypes; None if none does.
         """
 
+    def reachable_version(self, reading: Reading, limit: int | None) -> int | None:
+        """The newest opset up to `limit` at which all nodes mean the same; None without opsets."""
+
     def obstacle(
         self, reading: Reading, wanted: Mapping[DType, Sequence[int]], limit: int | None
     ) -> str | None:
@@ -252,6 +256,14 @@ class Model(Protocol):
         result larger than the model. `respellings`: the target's rewrites.
         """
 
+    def has_operators(self, names: Set[str]) -> bool:
+        """Whether some node, of subgraphs too, is an operator of these names; without reading."""
+
+    def raised(self, reading: Reading, replacements: "Sequence[Replacement]") -> "Model":
+        """The model of a reading, which is spent, with one operator in place of each group of
+        nodes. A result of it is a result of this model. Only of a front end that `rewrites`.
+        """
+
     def corrected(self, corrections: "Sequence[Correction]") -> "Model":
         """The model with changed constants of its main graph; itself without corrections.
 
@@ -261,7 +273,7 @@ class Model(Protocol):
     def rescaled(self, reading: Reading, changes: "Rescaling") -> "Model":
         """The model with operands and attributes multiplied by powers of two; a constant is scaled
         itself. Nodes and values keep their names. The reading is spent; it is of the model at its
-        own version. Only of a front end that `rescales`.
+        own version. Only of a front end that `rewrites`.
         """
 
     def exchanged(self, weights: "Mapping[str, npt.NDArray[np.float32] | GridElements]") -> "Model":

@@ -250,7 +250,7 @@ def _decide(model: Model, options: Options, banned: Mapping[str, str]) -> Decide
     planned = assign(reading, _ban(judged, banned), planning.strategy)
     planned = settle(model, planned, planning.strategy, judge_smaller)
     reading, judged, levels = planned.reading, planned.judged, planned.levels
-    version = reading.version if reading.version != model.version else None
+    version = reading.version if reading.version != model.given.version else None
     plan = make_plan(judged, levels, planned.edits, reading, version, options, banned)
     if obstacle is not None:
         plan = replace(plan, obstacle=obstacle, notes=(*plan.notes, obstacle))

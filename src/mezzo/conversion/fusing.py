@@ -9,6 +9,7 @@ from mezzo.common.message_style import option
 from mezzo.contracts.frontend import Model
 from mezzo.contracts.plans import Plan
 from mezzo.conversion.judged_model import judge_model
+from mezzo.conversion.raising import raise_operators, raised_as
 from mezzo.formats.block_storage import BlockForm
 from mezzo.formats.dtypes import HIGH, size_bits
 from mezzo.formats.precision_line import PrecisionLine, float_of
@@ -51,12 +52,13 @@ def fuse(model: Model, options: Options) -> tuple[Model, Options]:
 
 
 def _fuse(model: Model, options: Options) -> tuple[Model, Options]:
-    """Fold an FP32 model for `fuse`.
+    """Raise operators of an FP32 model, and fold it, for `fuse`.
 
     Nodes that the options exclude, or fix at a float, keep their own operators. Include patterns
     that match only folded nodes are dropped, as the fused node is planned instead. A model that is
     already quantized is returned unchanged, so quantizing twice is idempotent.
     """
+    model, options = raise_operators(model, options)
     planning = options.planning
     if not _is_fused(planning.line, options.fuse, bool(planning.weight_bits)):
         return model, options
@@ -92,6 +94,7 @@ def fused_as(model: Model, given: Plan, respellings: Sequence[Respelling] = ()) 
     fuse = dict(given.settings).get("fuse", "standard")
     if given.line.quantized is not None:
         model = model.widened()
+    model = raised_as(model, given)
     if not _is_fused(given.line, fuse, bool(given.in_blocks)):
         return model
     reading = model.read(float_of(given.line), given.version)
@@ -112,7 +115,9 @@ def _came_quantized(graph: Graph) -> bool:
 
 def _is_fused(line: PrecisionLine, fuse: str, is_in_blocks: bool) -> bool:
     """Whether the normal form is planned: scales, and weights in blocks, are of its constants."""
-    return fuse == "simplify" or (fuse != "none" and (line.quantized is not None or is_in_blocks))
+    return fuse == "simplify" or (
+        fuse == "standard" and (line.quantized is not None or is_in_blocks)
+    )
 
 
 def _forms(planning: PlanningOptions) -> Collection[BlockForm]:

@@ -265,7 +265,7 @@ def _summary(model: Model, decided: "Decided", size_after_bytes: int) -> Summary
         counts = count_precisions(decided.plan)
         low = sum(counts[dtype] for dtype in decided.plan.lows)
         high = sum(counts.values()) - low
-    before = model.version or 0
+    before = model.given.version or 0
     notes = list(decided.plan.notes)
     if decided.plan.version is not None and decided.plan.version != before:
         version_word, after = model.frontend.words.version, decided.plan.version

@@ -23,7 +23,7 @@ class OnnxFrontend(Frontend):
         sources=("an onnx.ModelProto", "an onnx_ir.Model"),
     )
     blocks_since = 21  # of DequantizeLinear with `block_size`
-    rescales = True
+    rewrites = True
 
     def opens(self, source: object) -> bool:
         return type(source).__module__.partition(".")[0] in ("onnx", "onnx_ir")

@@ -160,15 +160,22 @@ class OnnxModel:
         since = reading.version
         if since is None or not any(wanted.values()):
             return None
-        steps = since, opsets.newest_within(limit)
-        if steps not in self._reachable:
-            self._reachable[steps] = opsets.reach(own(reading).handles.model, steps[1])[0]
-        reachable = self._reachable[steps]
+        reachable = self.reachable_version(reading, limit)
+        assert reachable is not None, "a model with an opset reaches its own"
         best = max(
             opsets.helpful_opset(reading.graph, numbers, low, since, reachable)
             for low, numbers in wanted.items()
         )
         return best if best > since else None
+
+    def reachable_version(self, reading: AnyReading, limit: int | None) -> int | None:
+        """The newest opset up to `limit` at which every node means the same."""
+        if reading.version is None:
+            return None
+        steps = reading.version, opsets.newest_within(limit)
+        if steps not in self._reachable:
+            self._reachable[steps] = opsets.reach(own(reading).handles.model, steps[1])[0]
+        return self._reachable[steps]
 
     def obstacle(
         self, reading: AnyReading, wanted: Mapping[DType, Sequence[int]], limit: int | None

@@ -1,7 +1,7 @@
 """Opening of ONNX models from a path, a ModelProto or an onnx_ir.Model."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -18,12 +18,14 @@ from mezzo.formats.dtypes import DType
 from mezzo.ir.graph import Graph
 from mezzo.onnx.edit.correcting import correct, exchange
 from mezzo.onnx.edit.opset import check_opsets
+from mezzo.onnx.edit.replacements import write_replacements
 from mezzo.onnx.edit.rescaling import rescale
 from mezzo.onnx.files.files import ModelSource, from_proto, load
 from mezzo.onnx.files.runnable_model import RunnableModel
 from mezzo.onnx.model import OnnxModel
 from mezzo.onnx.normal_form.widening import widen
 from mezzo.onnx.protos.expansion import check_expansion
+from mezzo.onnx.protos.graphs import all_nodes
 from mezzo.onnx.read.reading import own
 from mezzo.onnx.run.extraction import extract_nodes
 from mezzo.tables.target import Respelling
@@ -88,10 +90,17 @@ class Opened(OnnxModel):
         self, result: onnx.ModelProto, low: DType, find: "Callable[[Graph], Sequence[Replacement]]"
     ) -> onnx.ModelProto:
         """A result in which one operator replaces each group of nodes that `find` returns."""
-        from mezzo.onnx.edit.replacements import write_replacements
-
         reading = Opened(replace(self.source, model=result), None).read(low)
         return write_replacements(reading, find(reading.graph), self.source.blobs)
+
+    def has_operators(self, names: Set[str]) -> bool:
+        """Whether some node is an operator of these names."""
+        return any(node.op_type in names for node in all_nodes(self.source.model.graph))
+
+    def raised(self, reading: AnyReading, replacements: "Sequence[Replacement]") -> "Opened":
+        """The model with one operator in place of each group of nodes."""
+        model = write_replacements(own(reading), replacements, self.source.blobs)
+        return Opened(replace(self.source, model=model), self.progress, self.given)
 
     def corrected(self, corrections: Sequence[Correction]) -> "Opened":
         """The model with corrected constants."""

@@ -70,7 +70,7 @@ def _joins(view: FusionView) -> Iterator[Join]:
             continue
         is_certain = (
             ranks == (1, 1)
-            and _axes(view, mean) == _axes(view, chain.mean) == (-1,)
+            and view.reduced_axes(mean) == view.reduced_axes(chain.mean) == (-1,)
             and {reader.id for reader, _ in _reading(view, mean)}
             == {node.id for node in differences}
             and {reader.id for node in differences for reader, _ in _reading(view, node)}
@@ -148,20 +148,6 @@ def _rank(view: FusionView, node: Node, behind: Node) -> int | None:
     operand = next((k for k in range(len(node.inputs)) if view.maker(node, k) is not behind), None)
     shape = None if operand is None else view.shape(node, operand)
     return None if shape is None else len(shape)
-
-
-def _axes(view: FusionView, node: Node) -> tuple[int, ...] | None:
-    """Axes of a mean, negative if the rank is known; None if they are computed."""
-    axes: Sequence[float] = view.integers(node, "axes")
-    if len(node.inputs) > 1:
-        facts = view.constant(node, 1)
-        axes = () if facts is None or facts.values is None else facts.values
-    shape = view.shape(node, 0)
-    if not axes:
-        return None
-    return tuple(
-        int(axis) - len(shape) if axis >= 0 and shape is not None else int(axis) for axis in axes
-    )
 
 
 def _reading(view: FusionView, node: Node) -> tuple[tuple[Node, int], ...]:

@@ -188,6 +188,21 @@ class FusionView(GraphView):
         attribute = node.attributes.get(name)
         return tuple(int(item) for item in attribute) if isinstance(attribute, tuple | list) else ()
 
+    def reduced_axes(self, node: Node) -> tuple[int, ...] | None:
+        """Axes of a reduction, as attribute or operand, negative if the rank is known; None if they
+        are computed or not given.
+        """
+        axes = self.integers(node, "axes")
+        value = self.operand(node, 1)
+        if value is not None:
+            axes = self.graph.integers.get(self.origin(value), ())
+        shape = self.shape(node, 0)
+        if not axes:
+            return None
+        return tuple(
+            axis - len(shape) if axis >= 0 and shape is not None else axis for axis in axes
+        )
+
     @cached_property
     def _origins(self) -> dict[int, int]:
         return {}

@@ -226,13 +226,13 @@ class Request:
     fuse: str = field(
         default="standard",
         metadata=OptionInfo(
-            "What to fuse: nothing, what int8 gains by in standard ONNX (standard), or the same for"
-            " floats too (simplify).",
+            "What to fuse: nothing, norms and activations written out in small operators"
+            " (operators), also what int8 gains by (standard), or that for floats too (simplify).",
             Form.CHOICE,
             OptionScope.OTHER,
             Panel.TARGET,
-            choices=("none", "standard", "simplify"),
-            also=("fusion", "optimize", "opt", "optimization"),
+            choices=("none", "operators", "standard", "simplify"),
+            also=("raise", "fusion", "optimize", "opt", "optimization"),
         ).as_metadata(),
     )
     correct: str = field(

@@ -2,15 +2,16 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import onnx
+from onnx import helper, numpy_helper
 
-from mezzo.contracts.replacements import Replacement
+from mezzo.contracts.replacements import Filled, Operand, Replacement, Reshaped
 from mezzo.formats.dtypes import DType
-from mezzo.ir.nodes import Use
 from mezzo.onnx.files.blobs import Blobs
 from mezzo.onnx.normal_form.use_counts import UseCounts
 from mezzo.onnx.protos.entries import remove_where
-from mezzo.onnx.read.origins import copy_origin, name_node, title_of
+from mezzo.onnx.read.origins import copy_origin, title_of
 from mezzo.onnx.read.reading import OnnxReading
 from mezzo.onnx.schema.infos import state_own
 
@@ -42,13 +43,14 @@ class _Writer:
     def write(self, replacement: Replacement) -> None:
         """Turn the last replaced node into the new operator, and mark the others for removal."""
         last = self._handles.proto(replacement.nodes[-1])
-        node = onnx.NodeProto(op_type=replacement.op, output=last.output[:1])
-        node.input.extend(map(self._name_read, replacement.reads))
-        name_node(node, title_of(last))
+        node = onnx.NodeProto(op_type=replacement.op, output=last.output[:1], name=title_of(last))
+        node.attribute.extend(
+            helper.make_attribute(name, value) for name, value in replacement.attributes.items()
+        )
         copy_origin(node, [last])
         for number in replacement.nodes:
             self._use_counts.leave(*self._handles.proto(number).input)
-        self._use_counts.reads.update(node.input)
+        node.input.extend(self._name_operand(each, node.name) for each in replacement.reads)
         scope = self._graph.nodes[replacement.nodes[-1]].scope
         self._gone.setdefault(scope, set()).update(
             id(self._handles.proto(number)) for number in replacement.nodes[:-1]
@@ -56,8 +58,23 @@ class _Writer:
         self._state(replacement, last.output[0])
         last.CopyFrom(node)
 
-    def _name_read(self, use: Use) -> str:
-        name: str = self._handles.proto(use.node).input[use.operand]
+    def _name_operand(self, operand: Operand, node: str) -> str:
+        """The name of an operand, which gains a use; new constants are named after the node."""
+        if isinstance(operand, Filled):
+            ones = np.full(operand.shape, operand.number, np.float32)
+            return self._add(f"{node}.filled", numpy_helper.from_array(ones))
+        if isinstance(operand, Reshaped):
+            tensor = onnx.TensorProto()
+            tensor.CopyFrom(self._handles.tensors[operand.value])
+            del tensor.dims[:]
+            tensor.dims.extend(operand.shape)
+            return self._add(self._graph.values[operand.value].name, tensor)
+        name: str = self._handles.proto(operand.node).input[operand.operand]
+        self._use_counts.reads[name] += 1
+        return name
+
+    def _add(self, wish: str, tensor: onnx.TensorProto) -> str:
+        name: str = self._use_counts.new_initializer(wish, tensor).name
         return name
 
     def _state(self, replacement: Replacement, name: str) -> None:

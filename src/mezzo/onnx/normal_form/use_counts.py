@@ -14,6 +14,9 @@ from mezzo.onnx.protos.names import fresh_name, names_of
 from mezzo.onnx.protos.rounding import Array
 from mezzo.onnx.schema.domains import DEFAULT
 
+# Removed with the last use of their result; a Cast is there from FP32 to FP32.
+_WITHOUT_WORK = frozenset({"Constant", "Identity", "Cast"})
+
 
 class ConstantTensor(NamedTuple):
     """A constant's tensor. An initializer of that very name may be changed in place."""
@@ -71,7 +74,7 @@ class UseCounts:
         self._left.update(names)
 
     def prune(self) -> None:
-        """Remove constants that lost their last use, and value_info of removed values."""
+        """Remove constants and Casts that lost their last use, and value_info of removed values."""
         while unread := {name for name in self._left if not self.reads[name]}:
             self._left.clear()
             for graph in all_graphs(self.model.graph):
@@ -81,7 +84,7 @@ class UseCounts:
                 remove_named(graph.value_info, unread)
                 for position in reversed(range(len(graph.node))):
                     node = graph.node[position]
-                    if node.op_type in ("Constant", "Identity") and node.output[0] in unread:
+                    if node.op_type in _WITHOUT_WORK and node.output[0] in unread:
                         self.leave(*node.input)
                         del graph.node[position]
 

@@ -42,11 +42,11 @@ def convert_on_data(
     nodes with the largest error, finally for all.
     """
     attempt, judging, fused = _convert_fused(model, options, session)
-    is_prepared = fused is not model and not attempt.options.scaled
+    is_prepared = options.prepares_model and fused is not model and not attempt.options.scaled
     if is_prepared and options.fuse == "standard" and not attempt.decided.is_quantized:
         # Fusion copied folded weights, which pays only if they get smaller: without quantization
         # the model keeps its form.
-        options = replace(options.with_settings(fuse="none"), fuse="none")
+        options = replace(options.with_settings(fuse="operators"), fuse="operators")
         attempt, judging, fused = _convert_fused(model, options, session.without_files())
     attempt = _on_runtime(fused, attempt, session.data, judging)
     return finish(

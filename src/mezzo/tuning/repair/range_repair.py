@@ -140,7 +140,7 @@ def _may_repair(model: "Model", options: Options) -> bool:
     is_float_alone = planning.line.quantized is None and not planning.weight_bits
     return (
         options.out_of_range == "repair"
-        and model.frontend.rescales
+        and model.frontend.rewrites
         and is_float_alone
         and bool(planning.line.others)
         and not FORMATS[planning.low].is_wide

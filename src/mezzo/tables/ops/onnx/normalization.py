@@ -69,10 +69,11 @@ FACTS: tuple[OpFacts, ...] = (
         is_bounded=True,
         transfer=Transfer.STANDARDIZE,
     ),
+    # As of LayerNormalization, its squares are FP32: `stash_type` is so by default.
     facts(
         "RMSNormalization",
         Cost.NORMALIZATION,
-        Risk.SUM_OF_SQUARES,
+        Risk.STATISTICS,
         is_bounded=True,
         transfer=Transfer.NORMALIZE_SIZE,
         scaling="x, y -> y; epsilon 2x",

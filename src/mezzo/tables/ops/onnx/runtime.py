@@ -49,10 +49,11 @@ FACTS: tuple[OpFacts, ...] = (
         numbers=("alpha", "beta"),
         transfer=Transfer.TANH,
     ),
+    # As of RMSNormalization, its squares are FP32.
     facts(
         "SimplifiedLayerNormalization",
         Cost.NORMALIZATION,
-        Risk.SUM_OF_SQUARES,
+        Risk.STATISTICS,
         is_bounded=True,
         transfer=Transfer.NORMALIZE_SIZE,
         scaling="x, y -> y; epsilon 2x",

@@ -1,0 +1,122 @@
+"""Operators written out in smaller ones become one operator, where opset and target have it: low
+floats then have FP32 inside, and no casts between the parts.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+
+from mezzo.analysis.fusion.view import FusionView
+from mezzo.analysis.raising.operators import Match, Row
+from mezzo.analysis.raising.search import CORES, raised_in
+from mezzo.contracts.frontend import Model
+from mezzo.contracts.plans import Plan
+from mezzo.contracts.reading import Reading
+from mezzo.contracts.replacements import Replacement
+from mezzo.formats.dtypes import HIGH, QUANTIZED
+from mezzo.formats.precision_line import float_of
+from mezzo.ir.graph import Graph
+from mezzo.planner.options import Options
+from mezzo.planner.plan_options import PlanningOptions
+from mezzo.planner.planner import matched, rows_of
+from mezzo.planner.verdicts.rules import nodes_in
+from mezzo.plugins.discovery import op_facts
+from mezzo.report.layout.numbers import spell_count
+from mezzo.tables.policy import Category
+
+Find = Callable[[Graph, int], list[Replacement]]
+
+
+def raise_operators(model: Model, options: Options) -> tuple[Model, Options]:
+    """The model to plan, and its options with a note; both unchanged if nothing is written out, no
+    low float is asked for, or the options or the policy ask for the nodes as they are.
+
+    The opset rises if the target runs the operators only so, and the options let it.
+    """
+    planning = options.planning
+    is_own = not planning.policy.source and planning.policy.name != "off"
+    if options.fuse == "none" or not is_own or options.recalled is not None:
+        return model, options
+    is_possible = model.frontend.rewrites and planning.low not in (HIGH, *QUANTIZED)
+    if not is_possible or not model.has_operators(CORES):
+        return model, options
+    reading = model.read(planning.low)
+    if reading.version is None:
+        return model, options
+
+    def find(graph: Graph, newest: int) -> list[Replacement]:
+        def accepts(row: Row, match: Match) -> bool:
+            return row.since <= newest and _runs(row, match, planning)
+
+        view = FusionView(graph, rows_of(graph))
+        return raised_in(view, accepts, _named(graph, planning))
+
+    version = _version(model, reading, options, find)
+    if version != reading.version:
+        reading = model.read(planning.low, version)
+    replacements = find(reading.graph, version)
+    if not replacements:
+        return model, options
+    note = _tell(replacements)
+    return model.raised(reading, replacements), replace(options, notes=(*options.notes, note))
+
+
+def raised_as(model: Model, given: Plan) -> Model:
+    """The model with the operators that a plan lists in place of the nodes that they replaced."""
+    is_possible = dict(given.settings).get("fuse", "none") != "none" and model.frontend.rewrites
+    if not is_possible or not model.has_operators(CORES):
+        return model
+    low = float_of(given.line)
+    reading = model.read(low)  # shapes are inferred at the model's own version, as for the plan
+    if given.version is not None:
+        reading = model.read(low, given.version)
+    ops = {name: node.op for name, node in given.by_name.items()}
+    graph = reading.graph
+    kept = {node.id for node in graph.nodes if ops.get(node.name) == node.op}
+    found = raised_in(FusionView(graph, rows_of(graph)), lambda row, match: True, kept)
+    listed = [each for each in found if ops.get(graph.nodes[each.nodes[-1]].name) == each.op]
+    return model.raised(reading, listed) if listed else model
+
+
+def _version(model: Model, reading: Reading, options: Options, find: Find) -> int:
+    """The smallest opset that has all operators that can be had."""
+    own, newest = reading.version, options.planning.target.newest.get(reading.dialect)
+    assert own is not None, "asked of a model with an opset"
+    if options.version != "auto" or newest is None or newest <= own:
+        return own
+    wanted = _since(find(reading.graph, newest))
+    if wanted <= own:
+        return own
+    reachable = model.reachable_version(reading, wanted)
+    assert reachable is not None, "a model with an opset reaches its own"
+    return max(own, _since(find(reading.graph, reachable)))
+
+
+def _since(replacements: Sequence[Replacement]) -> int:
+    return max((each.since for each in replacements), default=0)
+
+
+def _runs(row: Row, match: Match, planning: PlanningOptions) -> bool:
+    """Whether the target runs an operator in the low float, and the policy lets it."""
+    low, facts = planning.low, op_facts("onnx").get(row.op)
+    verdict = planning.policy.judge(("onnx", row.op), facts, low)
+    if verdict.category is Category.DENY:
+        return False
+    refusal = planning.target.refusal("onnx", row.op, row.since, match.attributes, low)
+    return refusal is None
+
+
+def _named(graph: Graph, planning: PlanningOptions) -> Collection[int]:
+    """Nodes that the options name, which stay as they are."""
+    patterns = (*planning.include, *planning.exclude)
+    regions = (*planning.keep_regions, *(region for region, _ in planning.fixed_regions))
+    return {node.id for pattern in patterns for node in matched(graph, pattern)}.union(
+        *(nodes_in(graph, region) for region in regions)
+    )
+
+
+def _tell(replacements: Sequence[Replacement]) -> str:
+    counts = Counter(each.op for each in replacements)
+    operators = ", ".join(f"{count} {op}" for op, count in sorted(counts.items()))
+    nodes = spell_count(sum(len(each.nodes) for each in replacements), "operator")
+    return f"{nodes} written out become {operators}, each under the name of its last"
