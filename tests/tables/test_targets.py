@@ -121,9 +121,9 @@ def test_every_row_has_a_reason_a_source_and_a_version(target):
 
 
 @by_name
-def test_every_target_says_what_each_low_dtype_gains(target):
+def test_every_target_says_what_each_low_float_gains(target):
     spoken = {dtype for dtype in LEVEL_DTYPES.values() if target.covers(dtype)}
-    assert {gain.dtype for gain in target.gains} >= spoken
+    assert {gain.dtype for gain in target.gains} >= spoken & {F16, BF16}  # of others a document may not say it
     spoken |= {dtype for bits, dtype in ((4, DType.INT4), (8, DType.INT8)) if target.reads_blocks(bits)}
     # Of what it runs nothing in, a table may say why.
     assert not any(gain.is_faster for gain in target.gains if gain.dtype not in spoken)

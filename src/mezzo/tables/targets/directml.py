@@ -193,6 +193,7 @@ TARGET = Target(
             since=_SINCE,
         ),
     ),
+    # Of INT8 the documents do not say whether it is faster.
     gains=(
         Gain(
             dtype=DType.FLOAT16,
@@ -211,14 +212,6 @@ TARGET = Target(
             because="DirectML has no BF16: nothing runs in it; take fp16",
             source=_LISTED,
             since=_SINCE,
-        ),
-        Gain(
-            dtype=DType.QUANTIZED8,
-            is_faster=False,
-            because="DirectML's documents do not say whether INT8 is faster: time it on your GPU",
-            source=_LISTED,
-            since=_SINCE,
-            short="its documents do not say that it is",
         ),
     ),
 )

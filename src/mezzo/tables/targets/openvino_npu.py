@@ -42,7 +42,6 @@ _IN_BLOCKS = tuple(
 TARGET = Target(
     name="openvino-npu",
     also=(
-        "npu",
         "ov-npu",
         "intel-npu",
         "core-ultra",
