@@ -71,6 +71,7 @@ _TARGETS_NAMED = {
     "common.file_kinds": "TensorRT's package, which makes such files, has the name of its target",
     "common.packages": "TensorRT's package has the name of its target",
     "cli.options.trtexec_words": "trtexec's lines are for this target alone",
+    "io.exports.coremltools": "the tool's alias is the name of a target",
     "io.exports.trt": "the tool has the name of its target",
     "io.trtexec": "trtexec's lines are for this target alone",
 }

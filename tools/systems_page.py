@@ -47,6 +47,11 @@ SYSTEMS = {
         "`--strategy paint --policy tensorflow`",
         "Grappler: allow, infer, clear and deny lists, painted in phases",
     ),
+    "autocast": (
+        "PyTorch autocast",
+        "`--strategy forward --policy autocast`",
+        "PyTorch 2.13, `torch.autocast`: lists of the low type, FP32 and promotion; CUDA in FP16, the CPU in BF16",
+    ),
 }
 
 

@@ -11,11 +11,12 @@ from mezzo.plugins import discovery
 def test_targets_are_one_line_each_with_what_every_format_gains(run):
     lines = run("targets").out.splitlines()
     assert lines[2].split() == ["target", "fp16", "bf16", "int8", "fp8", "fp8-e5m2", "int4", "int8w"]
-    rows = {line.split()[0]: re.split(r"  +", line)[1:] for line in lines[3:12]}
+    rows = {line.split()[0]: re.split(r"  +", line)[1:] for line in lines[3 : 3 + len(discovery.targets())]}
     assert list(rows) == sorted(discovery.targets())
     assert rows["any"] == ["runs", "runs", "-", "-", "-", "-", "-"] and rows["torch-cuda"][0] == "gains*"
     assert rows["onnxruntime-cpu"] == ["no gain", "no gain", "gains*", "-", "-", "gains", "gains"]
     assert rows["tensorrt"][2] == "gains" and rows["onnxruntime-web"][:2] == ["gains*", "no gain"]
+    assert rows["directml"][:3] == ["gains", "no gain", "runs"] and rows["openvino-npu"][0] == "no gain"
     assert "  * int8 on onnxruntime-cpu, openvino-cpu: amx_int8 or avx512_vnni or avx_vnni" in lines
     assert "  * fp16 on torch-cuda: compute capability 7.0 (Volta)" in lines
     assert (

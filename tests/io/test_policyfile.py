@@ -223,6 +223,6 @@ def test_file_gives_its_name_to_the_policy(tmp_path: Path) -> None:
 def test_unknown_plug_in_is_refused_with_the_choices(option: str) -> None:
     table = getattr(discovery, {"policy": "policies", "strategy": "strategies", "target": "targets"}[option])()
     with pytest.raises(mezzo.InputError) as caught:
-        mezzo.plan(model(), **{option: "magic"})  # type: ignore[arg-type]
+        mezzo.plan(model(), **{option: "sorcery"})  # type: ignore[arg-type]
     more = "" if option == "strategy" else ", or write a .toml file of your own"
-    assert str(caught.value) == f"{option} 'magic' is unknown; choose one of {', '.join(sorted(table))}{more}"
+    assert str(caught.value) == f"{option} 'sorcery' is unknown; choose one of {', '.join(sorted(table))}{more}"

@@ -82,7 +82,7 @@ def test_newest_versions_are_read_by_dialect_and_add_to_the_base() -> None:
     [
         ("x = 1", "'x' is unknown; choose of base, costs, custom, formats, gain, max_opset, name, newest, notes, "),
         ("a b", "target 'mine' is not TOML"),
-        ('base = "toaster"', "target 'toaster' is unknown; choose one of any, onnx,"),
+        ('base = "toaster"', "target 'toaster' is unknown; choose one of any, coreml,"),
         ("refuse = 1", "'refuse' is int; write each refuse under [[refuse]]"),
         ("[[refuse]]\nformat = 'fp16'", "refuse 1 lacks 'op'"),
         ("[[run]]\nops = 'Add'\nformat = 'int8'", "format is 'int8'; write what runs on quantized operands under [["),

@@ -92,10 +92,10 @@ def test_products_of_both_passes_run_low_under_every_policy(name: str, to: str) 
         assert [one.op for one in snapshot.plan.nodes if one.rule == "otherwise"] == []
 
 
-def _verdicts(name: str) -> dict[str, str]:
+def _verdicts(name: str, strategy: str = "upstream", to: str = "bf16") -> dict[str, str]:
     """What a preset says of each operator of a network with a norm, a GELU and two products, and what each runs in."""
     torch._dynamo.reset()
-    snapshot = _trained(_perceptron, policy=name, strategy="upstream")
+    snapshot = _trained(_perceptron, policy=name, strategy=strategy, to=to)
     return {
         one.name: f"{'' if one.category is None else one.category.value} {one.precision.compute}"
         + ("" if one.precision.output is one.precision.compute else f", hands on {one.precision.output}")
@@ -126,6 +126,20 @@ def test_presets_of_graphamp_mean_in_pytorch_what_they_mean() -> None:
         "backward/gelu_backward": "infer f32",
     }
     assert _verdicts("graphamp-aggressive") == dict.fromkeys((*products, *sums, *norms, *gelus), mixed)
+
+
+def test_autocast_means_in_pytorch_what_its_lists_say() -> None:
+    """In FP16, whose lists are CUDA's. What a pass's gradients are goes with what they are gradients of."""
+    products = (
+        "up/addmm", "down/addmm", "down/backward/mm", "down/backward/mm#1", "up/backward/mm", "up/backward/mm#1"
+    )  # fmt: skip
+    high = ("norm/native_layer_norm", "norm/backward/native_layer_norm_backward")
+    sums = ("down/backward/sum", "up/backward/sum")
+    assert _verdicts("autocast", "forward", "fp16") == {
+        **dict.fromkeys(products, "allow f16"),
+        **dict.fromkeys((*high, *sums), "deny f32"),
+        **dict.fromkeys(("gelu", "backward/gelu_backward"), "infer f32"),  # a kernel computes them in FP32
+    }
 
 
 def test_a_policy_without_a_rule_for_what_a_program_has_is_warned_of() -> None:

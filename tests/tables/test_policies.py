@@ -32,6 +32,7 @@ _DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 _TOLERANCES = {"fp16": 0.02, "bf16": 0.06}
 # The presets that name operators, and the strategy of the system whose lists they are.
 _LISTS = {
+    "autocast": "forward",
     "graphamp-aggressive": "upstream",
     "graphamp-balanced": "upstream",
     "graphamp-conservative": "upstream",
@@ -105,7 +106,9 @@ def test_each_operator_stands_in_one_list(policy: Policy, to: str) -> None:
 @EVERY_POLICY
 def test_every_listed_operator_exists(policy: Policy) -> None:
     known = {f"{domain}:{op}" if domain else op for domain, op in CONTRIB} | schema_names()
-    assert frozenset().union(*(rule.ops for rule in policy.rules)) - known == frozenset()
+    listed = frozenset().union(*(rule.ops for rule in policy.rules))
+    # PyTorch's operators are held against PyTorch in tests/pytorch/test_autocast_lists.py: not all have facts.
+    assert {op for op in listed if not op.startswith("aten:")} - known == frozenset()
 
 
 @EVERY_LIST

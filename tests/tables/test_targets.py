@@ -121,13 +121,20 @@ def test_every_row_has_a_reason_a_source_and_a_version(target):
 
 
 @by_name
-def test_every_target_says_what_each_low_dtype_gains(target):
+def test_every_target_says_what_each_low_float_gains(target):
     spoken = {dtype for dtype in LEVEL_DTYPES.values() if target.covers(dtype)}
-    assert {gain.dtype for gain in target.gains} >= spoken
+    assert {gain.dtype for gain in target.gains} >= spoken & {F16, BF16}  # of others a document may not say it
     spoken |= {dtype for bits, dtype in ((4, DType.INT4), (8, DType.INT8)) if target.reads_blocks(bits)}
     # Of what it runs nothing in, a table may say why.
     assert not any(gain.is_faster for gain in target.gains if gain.dtype not in spoken)
     assert all(gain.because and gain.source and gain.since for gain in target.gains)
+
+
+@by_name
+def test_target_from_documents_alone_says_so_in_its_summary_and_with_each_conversion(target):
+    if all("from documents" in gain.source for gain in target.gains):
+        assert target.summary.endswith("from documents, not run here")
+        assert any("from documents: mezzo never ran" in note for note in target.notes)
 
 
 @by_name
@@ -172,6 +179,17 @@ def test_onnxruntime_on_a_cpu_gains_nothing_and_says_so_first():
         ("openvino-cpu", BF16, "BatchNormalization", 15, False),
         ("openvino-cpu", F16, "BatchNormalization", 9, True),
         ("onnxruntime-cpu", BF16, "MatMul", 13, False),
+        ("directml", F16, "Conv", 11, True),
+        ("directml", F16, "Conv", 22, False),
+        ("directml", F16, "IsInf", 20, False),
+        ("directml", BF16, "MatMul", 13, False),
+        ("coreml", F16, "LayerNormalization", 17, True),
+        ("coreml", F16, "Pow", 15, False),
+        ("migraphx", BF16, "MatMul", 13, True),
+        ("migraphx", F16, "Celu", 12, False),
+        ("openvino-gpu", F16, "BatchNormalization", 15, False),
+        ("openvino-gpu", F16, "Pow", 15, True),
+        ("openvino-npu", BF16, "MatMul", 13, False),
     ],
 )
 def test_tables_say_what_their_sources_say(name, dtype, op, version, runs):

@@ -168,6 +168,8 @@ class ByShape:
         )
 
     def __str__(self) -> str:
+        if self.at_least == 0 and self.at_most is None:
+            return f"operand {self.operand} has an axis {self.axis}"
         most = "" if self.at_most is None else f" to {self.at_most}"
         return f"operand {self.operand} has {self.at_least}{most} along axis {self.axis}"
 

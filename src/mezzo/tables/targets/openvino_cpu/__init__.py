@@ -8,20 +8,19 @@ from dataclasses import replace
 from mezzo.formats.block_storage import BITS, BlockForm
 from mezzo.formats.dtypes import DType
 from mezzo.tables.block_kernels import MATMUL_N_BITS, BlockKernel
+from mezzo.tables.openvino_rows import FRONT_END, SINCE
 from mezzo.tables.quantized_kernels import Operand, OutputMode, QuantizedKernel, Storage, weight
-from mezzo.tables.rows import EVERY_VERSION
 from mezzo.tables.runtime import Runtime
 from mezzo.tables.target import Gain, NormQuotient, Refusal, Target
 from mezzo.tables.targets.openvino_cpu.fusions import FUSIONS
 
-_SINCE = "OpenVINO 2026.4.1"
-_SOURCE = f"probe of {_SINCE}"
+_SOURCE = f"probe of {SINCE}"
 _MEASURED = "eight MatMul and Relu of 1024 x 1024, one thread, AMX"
 # Without one of these features the CPU runs BF16 graphs with FP32 kernels.
 _COMPUTES_BF16 = ("amx_bf16", "avx512_bf16")
 _BF16 = frozenset({DType.BFLOAT16})
 
-_ASKED = f"probe of {_SINCE} with avx512_vnni"
+_ASKED = f"probe of {SINCE} with avx512_vnni"
 # Without one of these features integer kernels are as slow as FP32.
 _COMPUTES_INT8 = ("amx_int8", "avx512_vnni", "avx_vnni")
 _OFF = frozenset({None, 0})
@@ -95,7 +94,7 @@ def _kernel(
         hands=hands,
         followers=followers,
         source=f"{_ASKED}; {because}" if because else _ASKED,
-        since=_SINCE,
+        since=SINCE,
         attributes=attributes,
         needs=_COMPUTES_INT8,
     )
@@ -223,7 +222,7 @@ def _blocks(op: str, *, bits: int, along: int, **attributes: object) -> BlockKer
         activation_block=_ACTIVATION_BLOCK,
         attributes=attributes,
         source=f"{_WEIGHTS_MEASURED}: {'4.3 to 4.7' if bits == 4 else '3.3 to 3.6'} times FP32",
-        since=_SINCE,
+        since=SINCE,
     )
 
 
@@ -282,28 +281,7 @@ TARGET = Target(
     runtime=Runtime(package="openvino", module="openvino", driver="openvino", profiles_nodes=True),
     summary="what OpenVINO compiles for a CPU and runs in execution mode ACCURACY",
     refusals=(
-        Refusal(
-            dialect="onnx",
-            op="AffineGrid",
-            because="multiplies its low input with a grid it makes in FP32",
-            source=_SOURCE,
-            since=_SINCE,
-        ),
-        Refusal(
-            dialect="onnx",
-            op="BatchNormalization",
-            because="takes no low input with FP32 statistics",
-            source=_SOURCE,
-            versions=(14, EVERY_VERSION[1]),
-            since=_SINCE,
-        ),
-        Refusal(
-            dialect="onnx",
-            op="Celu",
-            because="compares its low input with an FP32 zero",
-            source=_SOURCE,
-            since=_SINCE,
-        ),
+        *FRONT_END,
         Refusal(
             dialect="onnx",
             op="MaxPool",
@@ -311,7 +289,7 @@ TARGET = Target(
             source=_SOURCE,
             dtypes=_BF16,
             attributes={"storage_order": 1},
-            since=_SINCE,
+            since=SINCE,
             needs=_COMPUTES_BF16,
         ),
         Refusal(
@@ -320,28 +298,7 @@ TARGET = Target(
             because="no BF16 kernel",
             source=_SOURCE,
             dtypes=_BF16,
-            since=_SINCE,
-        ),
-        Refusal(
-            dialect="onnx",
-            op="RandomUniform",
-            because="takes FP32 bounds for FP32 results only",
-            source=_SOURCE,
-            since=_SINCE,
-        ),
-        Refusal(
-            dialect="onnx",
-            op="RandomUniformLike",
-            because="takes FP32 bounds for FP32 results only",
-            source=_SOURCE,
-            since=_SINCE,
-        ),
-        Refusal(
-            dialect="com.microsoft",
-            op="QuickGelu",
-            because="multiplies its low input with an FP32 constant",
-            source=_SOURCE,
-            since=_SINCE,
+            since=SINCE,
         ),
     ),
     formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
@@ -374,7 +331,7 @@ TARGET = Target(
                 is_faster=True,
                 because="a product of few rows is as fast as its weight is read from memory",
                 source=f"{_WEIGHTS_MEASURED}: {speed} times FP32's speed",
-                since=_SINCE,
+                since=SINCE,
                 short="fewer bytes of weights to read, for products of few rows",
             )
             for dtype, speed in ((DType.INT4, "4.3 to 4.7"), (DType.INT8, "3.3 to 3.6"))
@@ -388,7 +345,7 @@ TARGET = Target(
                 " space. Where the CPU has BF16, take bf16."
             ),
             source=f"{_MEASURED}: 19.9 ms in FP16 with avx512_fp16, 14.5 ms in FP32",
-            since=_SINCE,
+            since=SINCE,
             short="OpenVINO's CPU computes FP16 no faster than FP32",
         ),
         Gain(
@@ -396,7 +353,7 @@ TARGET = Target(
             is_faster=True,
             because="OpenVINO's CPU computes BF16 graphs in BF16",
             source=f"{_MEASURED}: 1.9 ms in BF16, 14.5 ms in FP32",
-            since=_SINCE,
+            since=SINCE,
             needs=_COMPUTES_BF16,
             short="OpenVINO's CPU computes it in BF16",
         ),
@@ -408,7 +365,7 @@ TARGET = Target(
                 "ResNet-50, one image, two threads, AMX: 4.5 ms in INT8, 7.2 ms in BF16, 26.3 ms in"
                 " FP32"
             ),
-            since=_SINCE,
+            since=SINCE,
             needs=_COMPUTES_INT8,
             short="OpenVINO's CPU computes it in INT8",
         ),
@@ -424,7 +381,7 @@ TARGET = Target(
                     "runtime graph of QuantizeLinear, DequantizeLinear and MatMul at opset 21:"
                     " ref_f8e4m3 and ref_f8e5m2, gemm_mlas_f32"
                 ),
-                since=_SINCE,
+                since=SINCE,
                 short="OpenVINO's CPU multiplies FP8 in FP32",
             )
             for dtype in (DType.QUANTIZED_E4M3, DType.QUANTIZED_E5M2)
@@ -439,7 +396,7 @@ TARGET = Target(
                 " Pow, and three kernels that round between by Reciprocal or 1 / root; in FP32 one"
                 " kernel by either"
             ),
-            since=_SINCE,
+            since=SINCE,
         ),
     ),
 )

@@ -5,8 +5,8 @@ from functools import partial
 from mezzo.formats.dtypes import DType
 from mezzo.tables.facts import Function
 from mezzo.tables.fusions import Constraint, Fusion, Inside, Stage, Step
+from mezzo.tables.openvino_rows import SINCE
 
-_SINCE = "OpenVINO 2026.4.1"
 _BF16 = frozenset({DType.BFLOAT16})
 # A Cast between its nodes prevents the fusion. INT8 kernels can write floats, but a Cast to FP32
 # after a BF16 kernel is a separate kernel.
@@ -32,7 +32,7 @@ _GENERATED = frozenset({
 })  # fmt: skip
 _AFTER_CONV = Stage(activations=_ACTIVATIONS, step=Step.SCALE_CHANNELS, most=8)
 _AFTER_MATMUL = Stage(activations=_ACTIVATIONS, step=Step.SCALE_COLUMNS, most=8)
-_fusion = partial(Fusion, since=_SINCE)
+_fusion = partial(Fusion, since=SINCE)
 FUSIONS = (
     _fusion(
         pattern="attention",
