@@ -8,6 +8,8 @@ from typing import NamedTuple
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Use
 
+# The operator that looks rows up in a table of embeddings; others multiply with it.
+TABLE_LOOKUP = "Gather"
 _SWAPPED = (None, [1, 0], (1, 0))
 # Of ONNX, and of ATen.
 _TRANSPOSES = frozenset({"Transpose", "permute"})

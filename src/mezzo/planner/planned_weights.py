@@ -1,7 +1,8 @@
 """The weights of a plan that may store them in blocks: how each is stored, its bytes, and why."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from mezzo.common.message_style import setting
 from mezzo.common.name_matching import join_with_or
 from mezzo.contracts.plans import AddCopy, Edit, PlannedWeight, Quantize, Retype, RunDynamic
 from mezzo.contracts.problem import Problem
@@ -46,7 +47,9 @@ def planned_weights(
             kept = dtypes.get(number, {before}) if integers is None else STORED_AS[integers][:1]
             stored_bytes = sum(elements * size_bits(dtype) // 8 for dtype in kept)
             rule, because = (
-                _why_floats(judged, planning) if integers is None else _why_quantized(integers)
+                _why_floats(judged, planning, kept)
+                if integers is None
+                else _why_quantized(integers)
             )
         weights.append(
             PlannedWeight(
@@ -76,9 +79,11 @@ def _why_blocks(weight: BlockWeight | FloatWeight, planning: PlanningOptions) ->
 
 
 def _why_floats(
-    judged: dict[int, BlockWeight | FloatWeight], planning: PlanningOptions
+    judged: dict[int, BlockWeight | FloatWeight], planning: PlanningOptions, kept: Iterable[DType]
 ) -> tuple[str, str]:
-    """Why a weight stays in floats: no kernel reads it in blocks, or the plan does not say so."""
+    """Why a weight stays in floats: no kernel reads it in blocks, its matmuls are faster in a low
+    float, or the plan does not say so. `kept`: the types that it is stored in.
+    """
     words = [weight_word(bits) for bits, each in judged.items() if isinstance(each, BlockWeight)]
     kernels = [
         row
@@ -94,6 +99,11 @@ def _why_floats(
             f"{planning.target.name} reads it so with operands in {join_with_or(floats)} alone"
         )
         return _LEFT, f"{because}, and its readers run in {base}"
+    lows = sorted(str(dtype) for dtype in kept if dtype in planning.line.other_dtypes)
+    if words and lows and planning.in_blocks is None:
+        share = setting("decode", planning.decode)
+        because = f"its matmuls are faster in {' and '.join(lows)} at {share}, casts included"
+        return "faster-in-floats", because
     if words:
         chooser = "the search" if planning.weight_bits else "the plan"
         return _LEFT, f"{' and '.join(words)} would do, and {chooser} keeps it in floats"

@@ -26,7 +26,7 @@ from mezzo.numerics.data.splits import cut
 from mezzo.numerics.measures import DataSource
 from mezzo.planner.choices.block_weights import USUAL_ROUNDING, BlockWeight, block_weights
 from mezzo.planner.options import Options
-from mezzo.planner.planner import nodes_without_blocks
+from mezzo.planner.planner import judge, nodes_in_floats
 from mezzo.tuning.goals import ScoreCache
 from mezzo.tuning.storage.knapsack import Option, Selection, least_cost, least_error
 from mezzo.tuning.storage.sensitivity import (
@@ -271,12 +271,15 @@ class BlockSearch:
 def _candidates(graph: "Graph", options: Options) -> list[BlockCandidates]:
     """The weights that may be stored in blocks, with every storage that is tried."""
     planning = options.planning
-    excluded = nodes_without_blocks(graph, planning)
+    excluded = nodes_in_floats(graph, planning)
+    in_blocks = judge(graph, replace(planning, in_blocks=None)).problem.in_blocks
     storages: dict[int, list[BlockStorage]] = {}
     weights: dict[int, BlockWeight] = {}
     fast_at_level_0: dict[int, set[int]] = {}
     for bits in sorted(planning.weight_bits):
         for weight in block_weights(graph, planning.target, bits, excluded):
+            if weight.value not in in_blocks:
+                continue
             weights.setdefault(weight.value, weight)
             if weight.is_fast_at_level_0:
                 fast_at_level_0.setdefault(weight.value, set()).add(bits)
