@@ -6,11 +6,10 @@ from mezzo.common.message_style import setting
 from mezzo.common.name_matching import join_with_or
 from mezzo.contracts.plans import AddCopy, Edit, PlannedWeight, Quantize, Retype, RunDynamic
 from mezzo.contracts.problem import Problem
-from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import FORMATS, STORED_AS, DType, size_bits
 from mezzo.formats.format_words import weight_word
 from mezzo.ir.graph import Graph
-from mezzo.ir.weight_reads import nodes_of, weight_reads
+from mezzo.ir.weight_reads import bytes_in_blocks, nodes_of, weight_reads
 from mezzo.planner.choices.block_weights import BlockWeight, FloatWeight, judge_weights
 from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.planner import nodes_in_floats
@@ -40,7 +39,7 @@ def planned_weights(
         before = graph.values[number].dtype
         assert before is not None, "a float has a dtype"
         if storage is not None:
-            stored_bytes = _size_in_blocks(graph, number, storage)
+            stored_bytes = bytes_in_blocks(graph, number, storage)
             rule, because = _why_blocks(judged[storage.bits], planning)
         else:
             integers = quantized.get(number)
@@ -142,9 +141,3 @@ def _float_dtypes(graph: Graph, edits: Sequence[Edit]) -> dict[int, set[DType]]:
             own = graph.values[edit.value].dtype
             dtypes.setdefault(edit.value, set() if own is None else {own}).add(edit.dtype)
     return dtypes
-
-
-def _size_in_blocks(graph: Graph, number: int, storage: BlockStorage) -> int:
-    shape = graph.shapes[number]
-    assert shape is not None, "a weight has a shape"
-    return storage.size_bytes([length or 0 for length in shape])

@@ -12,7 +12,7 @@ from mezzo.formats.dtypes import FLOATING, HIGH, DType, size_bits
 from mezzo.formats.format_words import weight_word
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
-from mezzo.ir.weight_reads import WeightRead, nodes_of, weight_reads
+from mezzo.ir.weight_reads import TABLE_LOOKUP, WeightRead, nodes_of, weight_reads
 from mezzo.tables.block_kernels import BlockKernel
 from mezzo.tables.policy import Category, NodeVerdict
 from mezzo.tables.target import Target
@@ -55,6 +55,11 @@ class BlockWeight:
     def usual_storage(self) -> BlockStorage:
         """The storage without a search: in its kernel's preferred block."""
         return self.storage(self.blocks[0], is_symmetric=False, rounding=USUAL_ROUNDING)
+
+    def size_bytes(self, storage: BlockStorage) -> int:
+        """Bytes of the weight in a storage."""
+        kinds = {row.op == TABLE_LOOKUP for row in self.rows}
+        return storage.size_bytes(self.shape, is_tied=len(kinds) == 2)
 
     @property
     def is_fast_at_level_0(self) -> bool:

@@ -24,7 +24,7 @@ from mezzo.formats.rounding import Floats
 from mezzo.formats.weight_grid import WeightGrid
 from mezzo.io.rounded_weights import digest_elements
 from mezzo.ir.graph import Graph
-from mezzo.ir.weight_reads import weight_reads
+from mezzo.ir.weight_reads import TABLE_LOOKUP, weight_reads
 from mezzo.numerics.metrics.errors import ErrorSum
 from mezzo.planner.choices.block_weights import USUAL_ROUNDING, BlockWeight
 from mezzo.plugins.discovery import rounding
@@ -146,7 +146,7 @@ class BlockProber:
         reads: list[tuple[int | None, BlockKernel]] = []
         for (use, _), row in zip(weight_reads(self.graph, value), rows, strict=True):
             node = self.graph.nodes[use.node]
-            reads.append((node.inputs[1 - use.operand] if row.op != "Gather" else None, row))
+            reads.append((node.inputs[1 - use.operand] if row.op != TABLE_LOOKUP else None, row))
         return reads
 
     def takes_gptq(self, weight: int, storage: BlockStorage) -> bool:
@@ -379,7 +379,7 @@ def _stored_weight(
         if is_coarse and storage.accuracy_level and storage.bits in candidate.fast_at_level_0:
             storage = replace(storage, accuracy_level=0)
             squares = LocalSquares(squares.of_weight, squares.of_weight)
-        stored.append(_option(storage, storage.size_bytes(weight.shape), amplification, squares))
+        stored.append(_option(storage, weight.size_bytes(storage), amplification, squares))
     return StoredWeight(
         name=weight.name,
         value=weight.value,
