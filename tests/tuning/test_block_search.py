@@ -211,11 +211,18 @@ def test_less_bytes_than_any_storage_takes_is_refused(tmp_path: Path) -> None:
         ("fp16", "80MB", "add a format of weights: to=.int4. or to=.int8w."),
         ("int4", "much", "max_bytes is 'much'; give a size such as 80MB"),
         ("int4", "0", "max_bytes is '0'; give a size"),
+        ("int4,int8", "80MB", "what error operators in int8 may add; leave that out of to, or give max_error in place"),
+        ("int4,fp16", "80MB", "what error operators in fp16 may add"),
     ],
 )
 def test_budget_of_bytes_needs_a_size_and_weights(to: str, size: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         mezzo.tune(_network(0), to=to, data=_data(0), max_bytes=size)
+
+
+def test_budgets_of_bytes_and_of_error_are_not_given_together() -> None:
+    with pytest.raises(InputError, match="^max_bytes and max_error each bound a search; give one of them$"):
+        mezzo.tune(_network(0), to="int4", data=_data(0), max_bytes="80MB", max_error=0.1)
 
 
 def test_activations_are_rounded_by_blocks_of_a_row() -> None:
