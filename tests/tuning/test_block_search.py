@@ -81,6 +81,7 @@ def _search(
     session: DataSession = open_session(opened, data)
     search = BlockSearch(opened, read_options(Request(to=to, target=target)), session, {})
     search.probe()
+    search.round_on_data()
     return search
 
 
@@ -221,7 +222,7 @@ def test_budget_of_bytes_needs_a_size_and_weights(to: str, size: str, message: s
 
 
 def test_budgets_of_bytes_and_of_error_are_not_given_together() -> None:
-    with pytest.raises(InputError, match="^max_bytes and max_error each bound a search; give one of them$"):
+    with pytest.raises(InputError, match=r"^max_bytes and max_error each bound a search; give one of them$"):
         mezzo.tune(_network(0), to="int4", data=_data(0), max_bytes="80MB", max_error=0.1)
 
 
@@ -274,6 +275,29 @@ def test_weights_in_blocks_and_int8_share_one_budget() -> None:
     assert search.is_within_budget and search.budget == 0.15
     # Held-out samples are other words of the same table: errors of means of thousands of elements.
     assert search.error == pytest.approx(search.held_out_error, rel=0.2)
+
+
+def test_what_int8_rounds_too_much_is_stored_in_blocks_with_what_is_left_of_the_budget() -> None:
+    """One scale of INT8 holds no table of which every sixteenth row is 300 times as large; a norm behind the first
+    matmul makes all rows count alike."""
+    rng = np.random.default_rng(0)
+    nodes = ["h0 = Gather (table, ids) m0 = MatMul (h0, w0) h1 = LayerNormalization (m0, ones)"]
+    nodes += [f"m{at} = MatMul (h{at}, w{at}) h{at + 1} = Relu (m{at})" for at in (1, 2, 3)]
+    weights = {"table": rng.standard_normal((512, 256)), "ones": np.ones(256)}
+    weights["table"][::16] *= 300
+    weights |= {f"w{at}": rng.standard_normal((256, 256)) / 16 for at in range(4)}
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 20]> g (int64[b,s] ids) => (float[b,s,256] h4) { ' + " ".join(nodes) + " }"
+    )
+    for name, array in weights.items():
+        model.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32), name))
+    data = {"ids": rng.integers(0, 512, (64, 16))}
+    tuned = mezzo.tune(model, to="int4,int8w,int8", decode=0, data=data, max_error=0.05, check=False)
+    assert [f"{weight.value}: {weight.stored_as}" for weight in tuned.plan.weights if weight.value != "ones"] == [
+        "table: int8w", "w0: int8w", "w1: int8", "w2: int8", "w3: int8",
+    ]  # fmt: skip
+    search = tuned.measured.search
+    assert search.is_within_budget and search.error == pytest.approx(search.held_out_error, rel=0.1)
 
 
 def test_accuracy_levels_are_those_of_fast_kernels() -> None:

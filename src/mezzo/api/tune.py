@@ -36,6 +36,7 @@ from mezzo.tuning.measured_costs import measure as measure_target
 from mezzo.tuning.repair.overflow_protection import convert_on_data
 from mezzo.tuning.repair.range_findings import with_protection
 from mezzo.tuning.repair.range_repair import repair_ranges
+from mezzo.tuning.storage.left_in_floats import LeftInFloats
 from mezzo.tuning.storage.tuner import StorageTuner
 from mezzo.tuning.tuner import Tuner
 
@@ -147,6 +148,8 @@ def tune(
     model, chosen = fuse(model, chosen)
     whole_goal: Goal | None = None
     stored_error, rounded = 0.0, None
+    left: LeftInFloats | None = None
+    stored: StorageTuner | None = None
     if chosen.planning.weight_bits:
         stored = StorageTuner(model=model, options=chosen, session=session, goal=goal)
         if not chosen.planning.line.others:
@@ -180,6 +183,11 @@ def tune(
         source = open_source(src, request.trust_external_paths, None)
         return convert_on_data(source, path, alone, whole)
 
+    if stored is not None:
+        tried = frozenset(weight.name for weight in stored.search.weights)
+        left = LeftInFloats(
+            model=model, session=session, goal=stored.goal, tried=tried, stored_error=stored_error
+        )
     final = FinalPlan(
         tuner=tuner,
         ranges=ranges,
@@ -187,6 +195,7 @@ def tune(
         convert_alone=convert_alone,
         goal=whole_goal,
         stored_error=stored_error,
+        left=left,
     )
     decided, result, measured = final.verified()
     decided = decided.with_rounded(rounded)

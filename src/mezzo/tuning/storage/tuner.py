@@ -64,6 +64,7 @@ class StorageTuner:
         session = self.session.without_files() if has_floats else self.session
         self.search = BlockSearch(self.model, self.options, session, self.goal.shares)
         self.search.probe()
+        self.search.round_on_data()
 
     def choose(self, slack: float = 1.0) -> tuple[StoragePlan, str]:
         """The plan, and why the search ended. `slack` divides the budget of error.
