@@ -141,8 +141,8 @@ def compare_strategies(
             module:function; none: at run time.
         quantize_mode: what int8 takes beside products: what stands between them (smart), or all
             that the target runs (full).
-        decode: with int4 or int8w and int8: the share of the time at one row, as where a language
-            model writes; at many rows matmuls take int8.
+        decode: with int4 or int8w and another format: the share of the time at one row, as where a
+            language model writes; each matmul takes the format that is faster then.
         fuse: what to fuse: nothing, norms and activations written out in small operators
             (operators), also what int8 gains by (standard), or that for floats too (simplify).
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
@@ -193,8 +193,8 @@ def convert(
             module:function; none: at run time.
         quantize_mode: what int8 takes beside products: what stands between them (smart), or all
             that the target runs (full).
-        decode: with int4 or int8w and int8: the share of the time at one row, as where a language
-            model writes; at many rows matmuls take int8.
+        decode: with int4 or int8w and another format: the share of the time at one row, as where a
+            language model writes; each matmul takes the format that is faster then.
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
             none, or some of leave (small products that err much stay floats), smooth, weights and
             bias, with commas.
@@ -312,8 +312,8 @@ def convert_folder(
             module:function; none: at run time.
         quantize_mode: what int8 takes beside products: what stands between them (smart), or all
             that the target runs (full).
-        decode: with int4 or int8w and int8: the share of the time at one row, as where a language
-            model writes; at many rows matmuls take int8.
+        decode: with int4 or int8w and another format: the share of the time at one row, as where a
+            language model writes; each matmul takes the format that is faster then.
         fuse: what to fuse: nothing, norms and activations written out in small operators
             (operators), also what int8 gains by (standard), or that for floats too (simplify).
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
@@ -410,8 +410,8 @@ def llm(
             module:function; none: at run time.
         quantize_mode: what int8 takes beside products: what stands between them (smart), or all
             that the target runs (full).
-        decode: with int4 or int8w and int8: the share of the time at one row, as where a language
-            model writes; at many rows matmuls take int8.
+        decode: with int4 or int8w and another format: the share of the time at one row, as where a
+            language model writes; each matmul takes the format that is faster then.
         fuse: what to fuse: nothing, norms and activations written out in small operators
             (operators), also what int8 gains by (standard), or that for floats too (simplify).
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
@@ -486,8 +486,8 @@ def plan(
             module:function; none: at run time.
         quantize_mode: what int8 takes beside products: what stands between them (smart), or all
             that the target runs (full).
-        decode: with int4 or int8w and int8: the share of the time at one row, as where a language
-            model writes; at many rows matmuls take int8.
+        decode: with int4 or int8w and another format: the share of the time at one row, as where a
+            language model writes; each matmul takes the format that is faster then.
         fuse: what to fuse: nothing, norms and activations written out in small operators
             (operators), also what int8 gains by (standard), or that for floats too (simplify).
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
@@ -555,8 +555,8 @@ def quantize_report(
             module:function; none: at run time.
         quantize_mode: what int8 takes beside products: what stands between them (smart), or all
             that the target runs (full).
-        decode: with int4 or int8w and int8: the share of the time at one row, as where a language
-            model writes; at many rows matmuls take int8.
+        decode: with int4 or int8w and another format: the share of the time at one row, as where a
+            language model writes; each matmul takes the format that is faster then.
         fuse: what to fuse: nothing, norms and activations written out in small operators
             (operators), also what int8 gains by (standard), or that for floats too (simplify).
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
@@ -647,8 +647,8 @@ def sensitivity(
             module:function; none: at run time.
         quantize_mode: what int8 takes beside products: what stands between them (smart), or all
             that the target runs (full).
-        decode: with int4 or int8w and int8: the share of the time at one row, as where a language
-            model writes; at many rows matmuls take int8.
+        decode: with int4 or int8w and another format: the share of the time at one row, as where a
+            language model writes; each matmul takes the format that is faster then.
         fuse: what to fuse: nothing, norms and activations written out in small operators
             (operators), also what int8 gains by (standard), or that for floats too (simplify).
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
@@ -737,8 +737,8 @@ def tune(
             module:function; none: at run time.
         quantize_mode: what int8 takes beside products: what stands between them (smart), or all
             that the target runs (full).
-        decode: with int4 or int8w and int8: the share of the time at one row, as where a language
-            model writes; at many rows matmuls take int8.
+        decode: with int4 or int8w and another format: the share of the time at one row, as where a
+            language model writes; each matmul takes the format that is faster then.
         fuse: what to fuse: nothing, norms and activations written out in small operators
             (operators), also what int8 gains by (standard), or that for floats too (simplify).
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),

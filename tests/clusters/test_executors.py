@@ -179,6 +179,33 @@ class _ForeseeingJob:
         return self.worker
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_search_of_storages_is_the_same_however_it_was_split(seed: int, tmp_path: Path) -> None:
+    """Runs of single weights, in whatever order a bench gets them."""
+    rng = np.random.default_rng(seed)
+    nodes = [f"p{at} = MatMul (h{at}, w{at}) h{at + 1} = Tanh (p{at})" for at in range(18)]
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]> g (float[n,64] h0) => (float[n,64] h18) { ' + " ".join(nodes) + " }"
+    )
+    for at in range(18):
+        array = (rng.standard_normal((64, 64)) / 8).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, f"w{at}"))
+    data = [{"h0": rng.standard_normal((32, 64)).astype(np.float32)} for _ in range(4)]
+
+    def tuned(name: str) -> tuple[Any, Any, bytes]:
+        path = tmp_path / f"{name}.onnx"
+        found = tune(model, path, data=data, to="int4,int8w", target="onnx", max_error=0.1, check=False)
+        assert found.measured is not None and found.measured.search is not None
+        return found.plan.in_blocks, replace(found.measured.search, time_s=0.0), path.read_bytes()
+
+    alone = tuned("alone")
+    for benches in (1, 3):
+        executor = Scattered(seed, benches)
+        with working_with(executor):
+            assert tuned(f"{benches}") == alone, f"seed {seed}, {benches} benches"
+        assert executor.done >= 18, f"seed {seed}: the crew did not do the work"
+
+
 @pytest.mark.parametrize(
     ("width", "told"), [(1, []), (3, [[0, 1, 2], [3, 4, 5], [6, 7]]), (9, [[0, 1, 2, 3, 4, 5, 6, 7]])]
 )

@@ -30,6 +30,16 @@ _GRAPHS = {
         "a = MatMul (x, A) b = MatMul (x, B) s = Sigmoid (a) y = Mul (s, b)",
         {"A": (256, 256), "B": (256, 256)},
     ),
+    # No runtime joins their matmuls after conversion, so their storages need not agree: a kernel for each is counted.
+    "query, key and value": (
+        "q = MatMul (x, A) k = MatMul (x, B) v = MatMul (x, C) t = Transpose <perm = [TURNED]> (k) s = MatMul (q, t)"
+        " p = Softmax (s) y = MatMul (p, v)",
+        {"A": (256, 256), "B": (256, 256), "C": (256, 256)},
+    ),
+    "gate and up": (
+        "a = MatMul (x, A) s = Sigmoid (a) g = Mul (a, s) b = MatMul (x, B) h = Mul (g, b) y = MatMul (h, C)",
+        {"A": (256, 512), "B": (256, 512), "C": (512, 256)},
+    ),
     "through a transpose": ("t = Transpose <perm = [1, 0]> (A) y = MatMul (x, t)", {"A": (256, 256)}),
     "through an identity": ("t = Identity (A) y = MatMul (x, t)", {"A": (256, 256)}),
     "cast behind": ("a = MatMul (x, A) c = Cast <to = 10> (a) y = Cast <to = 1> (c)", {"A": (256, 256)}),
@@ -70,6 +80,7 @@ _NAMES = [*(f"{name}, {rank}" for rank, name in itertools.product((2, 3), _GRAPH
 
 def _model(dims: str, body: str, shapes: dict[str, tuple[int, ...]]) -> onnx.ModelProto:
     head = f'<ir_version: 8, opset_import: ["" : 17]> g (float[{dims}] x) => (float[{dims}] y)'
+    body = body.replace("TURNED", "0, 2, 1" if dims.count(",") == 2 else "1, 0")
     model = onnx.parser.parse_model(f"{head} <int64[4] image = {{-1, 4, 8, 8}}> {{ {body} }}")
     rng = np.random.default_rng(0)
     for name, shape in shapes.items():

@@ -23,7 +23,7 @@ from mezzo.evaluate.answers import read_accumulation
 from mezzo.evaluate.data_session import DataSession, begin, naming_data, open_session, resume_files
 from mezzo.evaluate.range_measurement import measure_ranges
 from mezzo.evaluate.standards import tables_of
-from mezzo.formats.format_words import WEIGHT_BITS
+from mezzo.formats.format_words import WEIGHT_BITS, words_of
 from mezzo.numerics.metrics.language import LanguageTallies
 from mezzo.planner.options import Options, read_options
 from mezzo.quantize.calibration import with_parameters
@@ -36,6 +36,7 @@ from mezzo.tuning.measured_costs import measure as measure_target
 from mezzo.tuning.repair.overflow_protection import convert_on_data
 from mezzo.tuning.repair.range_findings import with_protection
 from mezzo.tuning.repair.range_repair import repair_ranges
+from mezzo.tuning.storage.left_in_floats import LeftInFloats
 from mezzo.tuning.storage.tuner import StorageTuner
 from mezzo.tuning.tuner import Tuner
 
@@ -119,9 +120,12 @@ def tune(
         request = replace(request, policy=SEARCH_DEFAULTS["policy"])
     chosen = read_options(request)
     most_bytes = _read_bytes(max_bytes, chosen)
+    if most_bytes is not None and (max_error is not None or metric is not None):
+        error = option("max_error" if max_error is not None else "metric")
+        raise InputError(f"{option('max_bytes')} and {error} each bound a search; give one of them")
     goal = replace(
         read_goal(max_error, metric, max_drop, margin=_MARGIN)
-        if most_bytes is None or max_error is not None or metric is not None
+        if most_bytes is None
         else Goal(max_error=None, margin=1.0, max_bytes=most_bytes),
         accumulation=read_accumulation(accumulate, tile, "emulated"),
     )
@@ -144,6 +148,8 @@ def tune(
     model, chosen = fuse(model, chosen)
     whole_goal: Goal | None = None
     stored_error, rounded = 0.0, None
+    left: LeftInFloats | None = None
+    stored: StorageTuner | None = None
     if chosen.planning.weight_bits:
         stored = StorageTuner(model=model, options=chosen, session=session, goal=goal)
         if not chosen.planning.line.others:
@@ -177,6 +183,11 @@ def tune(
         source = open_source(src, request.trust_external_paths, None)
         return convert_on_data(source, path, alone, whole)
 
+    if stored is not None:
+        tried = frozenset(weight.name for weight in stored.search.weights)
+        left = LeftInFloats(
+            model=model, session=session, goal=stored.goal, tried=tried, stored_error=stored_error
+        )
     final = FinalPlan(
         tuner=tuner,
         ranges=ranges,
@@ -184,6 +195,7 @@ def tune(
         convert_alone=convert_alone,
         goal=whole_goal,
         stored_error=stored_error,
+        left=left,
     )
     decided, result, measured = final.verified()
     decided = decided.with_rounded(rounded)
@@ -218,6 +230,13 @@ def _read_bytes(max_bytes: int | str | None, options: Options) -> int | None:
             f"{option('max_bytes')} chooses how weights are stored, and {option('to')} is"
             f" {dict(options.settings)['to']!r}; add a format of weights:"
             f" {join_with_or(setting('to', word) for word in WEIGHT_BITS)}"
+        )
+    if options.planning.line.others:
+        others = words_of(options.planning.line.other_dtypes)
+        raise InputError(
+            f"{option('max_bytes')} chooses how weights are stored, and nothing says what error"
+            f" operators in {' and '.join(others)} may add; leave that out of {option('to')}, or"
+            f" give {option('max_error')} in place of it"
         )
     return read
 

@@ -186,8 +186,8 @@ class WeightTrials(Protocol):
         self, many: Sequence[Feeds]
     ) -> "Iterator[tuple[int, Callable[[npt.NDArray[np.float32]], Sequence[Answers]]]]":
         """Each weight, in the order in which the model reads them, and what runs all feeds with
-        other elements in its place alone; it is called before the next weight is asked for.
-        Raises InputError: the feeds do not fit.
+        other elements in its place alone; calls in another order take longer. Raises InputError:
+        the feeds do not fit.
         """
 
 

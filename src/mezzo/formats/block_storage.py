@@ -86,9 +86,20 @@ class BlockStorage:
         blocks = -(-shape[self.axis] // self.block)
         return (*shape[: self.axis], blocks, *shape[self.axis + 1 :])
 
-    def size_bytes(self, shape: Sequence[int]) -> int:
-        """Bytes of a weight of this shape, with its scales and zero points."""
-        return round(math.prod(shape) * self.bits_per_element(shape[self.axis]) / 8)
+    def shares_tables(self, length: int) -> bool:
+        """Whether products and lookups read the same integers, as rows of whole blocks have the
+        same bytes for both. `length`: of the axis.
+        """
+        is_whole = self.form is BlockForm.FUSED and length % self.block == 0
+        return is_whole or not self.form.is_fused
+
+    def size_bytes(self, shape: Sequence[int], *, is_tied: bool = False) -> int:
+        """Bytes of a weight of this shape, with its scales and zero points. `is_tied`: products
+        multiply with it, and others look rows up in it.
+        """
+        size = round(math.prod(shape) * self.bits_per_element(shape[self.axis]) / 8)
+        is_twice = is_tied and not self.shares_tables(shape[self.axis])
+        return size + is_twice * (math.prod(shape) * self.bits // 8)
 
     def bits_per_element(self, length: int) -> float:
         """Bits of an element, with its share of scale and zero point. `length`: of the axis."""

@@ -5,9 +5,12 @@ table of embeddings.
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from mezzo.formats.block_storage import BlockStorage
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Use
 
+# The operator that looks rows up in a table of embeddings; others multiply with it.
+TABLE_LOOKUP = "Gather"
 _SWAPPED = (None, [1, 0], (1, 0))
 # Of ONNX, and of ATen.
 _TRANSPOSES = frozenset({"Transpose", "permute"})
@@ -34,6 +37,14 @@ def weight_reads(graph: Graph, value: int) -> list[WeightRead]:
         else:
             reads += (WeightRead(later, use.node) for later in graph.uses[result])
     return reads
+
+
+def bytes_in_blocks(graph: Graph, value: int, storage: BlockStorage) -> int:
+    """Bytes of a weight that its readers read in blocks, with scales and zero points."""
+    shape = graph.shapes.get(value)
+    assert shape is not None, "a weight in blocks has a shape"
+    kinds = {graph.nodes[read.use.node].op == TABLE_LOOKUP for read in weight_reads(graph, value)}
+    return storage.size_bytes([length or 0 for length in shape], is_tied=len(kinds) == 2)
 
 
 def nodes_of(reads: Iterable[WeightRead]) -> list[int]:

@@ -1,15 +1,15 @@
 """The weights of a plan that may store them in blocks: how each is stored, its bytes, and why."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from mezzo.common.message_style import setting
 from mezzo.common.name_matching import join_with_or
 from mezzo.contracts.plans import AddCopy, Edit, PlannedWeight, Quantize, Retype, RunDynamic
 from mezzo.contracts.problem import Problem
-from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import FORMATS, STORED_AS, DType, size_bits
 from mezzo.formats.format_words import weight_word
 from mezzo.ir.graph import Graph
-from mezzo.ir.weight_reads import nodes_of, weight_reads
+from mezzo.ir.weight_reads import bytes_in_blocks, nodes_of, weight_reads
 from mezzo.planner.choices.block_weights import BlockWeight, FloatWeight, judge_weights
 from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.planner import nodes_in_floats
@@ -39,14 +39,16 @@ def planned_weights(
         before = graph.values[number].dtype
         assert before is not None, "a float has a dtype"
         if storage is not None:
-            stored_bytes = _size_in_blocks(graph, number, storage)
+            stored_bytes = bytes_in_blocks(graph, number, storage)
             rule, because = _why_blocks(judged[storage.bits], planning)
         else:
             integers = quantized.get(number)
             kept = dtypes.get(number, {before}) if integers is None else STORED_AS[integers][:1]
             stored_bytes = sum(elements * size_bits(dtype) // 8 for dtype in kept)
             rule, because = (
-                _why_floats(judged, planning) if integers is None else _why_quantized(integers)
+                _why_floats(judged, planning, kept)
+                if integers is None
+                else _why_quantized(integers)
             )
         weights.append(
             PlannedWeight(
@@ -76,9 +78,11 @@ def _why_blocks(weight: BlockWeight | FloatWeight, planning: PlanningOptions) ->
 
 
 def _why_floats(
-    judged: dict[int, BlockWeight | FloatWeight], planning: PlanningOptions
+    judged: dict[int, BlockWeight | FloatWeight], planning: PlanningOptions, kept: Iterable[DType]
 ) -> tuple[str, str]:
-    """Why a weight stays in floats: no kernel reads it in blocks, or the plan does not say so."""
+    """Why a weight stays in floats: no kernel reads it in blocks, its matmuls are faster in a low
+    float, or the plan does not say so. `kept`: the types that it is stored in.
+    """
     words = [weight_word(bits) for bits, each in judged.items() if isinstance(each, BlockWeight)]
     kernels = [
         row
@@ -94,6 +98,11 @@ def _why_floats(
             f"{planning.target.name} reads it so with operands in {join_with_or(floats)} alone"
         )
         return _LEFT, f"{because}, and its readers run in {base}"
+    lows = sorted(str(dtype) for dtype in kept if dtype in planning.line.other_dtypes)
+    if words and lows and planning.in_blocks is None:
+        share = setting("decode", planning.decode)
+        because = f"its matmuls are faster in {' and '.join(lows)} at {share}, casts included"
+        return "faster-in-floats", because
     if words:
         chooser = "the search" if planning.weight_bits else "the plan"
         return _LEFT, f"{' and '.join(words)} would do, and {chooser} keeps it in floats"
@@ -132,9 +141,3 @@ def _float_dtypes(graph: Graph, edits: Sequence[Edit]) -> dict[int, set[DType]]:
             own = graph.values[edit.value].dtype
             dtypes.setdefault(edit.value, set() if own is None else {own}).add(edit.dtype)
     return dtypes
-
-
-def _size_in_blocks(graph: Graph, number: int, storage: BlockStorage) -> int:
-    shape = graph.shapes[number]
-    assert shape is not None, "a weight has a shape"
-    return storage.size_bytes([length or 0 for length in shape])

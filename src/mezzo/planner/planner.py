@@ -3,8 +3,9 @@ strategy. Pure; knows no IR.
 """
 
 import fnmatch
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -22,11 +23,11 @@ from mezzo.formats.dtypes import FORMATS, QUANTIZED, DType
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Node, Signature
 from mezzo.ir.selectors import Tier
+from mezzo.ir.weight_reads import nodes_of, weight_reads
 from mezzo.planner.choices.block_weights import (
     bound_readers,
-    choose_uniform,
-    faster_in_integers,
     keep_readers,
+    uniform_weights,
 )
 from mezzo.planner.choices.choosing import (
     check_interface,
@@ -36,6 +37,7 @@ from mezzo.planner.choices.choosing import (
     fix_regions,
     weights_in_blocks,
 )
+from mezzo.planner.choices.storage_levels import contested_weights, levels_instead, storage_cost
 from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.verdicts.custom import judge_custom, mention_custom
 from mezzo.planner.verdicts.exact import lift_exact, lifted_by_kernels
@@ -148,10 +150,45 @@ def rows_of(graph: Graph) -> tuple[OpFacts | None, ...]:
 
 
 def judge(graph: Graph, planning: PlanningOptions) -> Judged:
-    """Give every node its verdict and its choice at every non-base level.
+    """Give every node its verdict and its choice at every non-base level, and weights their storage
+    in blocks.
 
     Raises InputError: a pattern or an interface name matches nothing, or an option requests an
     impossible dtype.
+    """
+    if planning.in_blocks is not None:
+        given = weights_in_blocks(graph, planning.in_blocks, planning.line.dtypes)
+        return _judge(graph, planning, given)
+    if not planning.weight_bits:
+        return _judge(graph, planning, {})
+    floats = nodes_in_floats(graph, planning)
+    weights = uniform_weights(graph, planning.target, planning.weight_bits, floats)
+    storages = {number: weight.usual_storage for number, weight in weights.items()}
+    contested = contested_weights(weights, planning)
+    if not contested:
+        return _judge(graph, planning, storages)
+    others = {number: how for number, how in storages.items() if number not in contested}
+    none = _judge(graph, planning, others)
+    instead = levels_instead(none.problem, contested, planning)
+    in_blocks = {number: how for number, how in storages.items() if number not in instead}
+    spare = {n: storages[n] for n, level in instead.items() if level == planning.line.quantized}
+    joint = _judge(graph, planning, in_blocks, spare)
+    if not instead:
+        return joint
+    return min(
+        (joint, _judge(graph, planning, storages), none),
+        key=lambda judged: storage_cost(judged.problem, contested, planning),
+    )
+
+
+def _judge(
+    graph: Graph,
+    planning: PlanningOptions,
+    in_blocks: Mapping[int, BlockStorage],
+    spare: Mapping[int, BlockStorage] = MappingProxyType({}),
+) -> Judged:
+    """Judge with the storage of weights, by value id. `spare`: of weights that are stored so if
+    their readers may not run quantized after all.
     """
     rows, line = rows_of(graph), planning.line
     check_assumed(graph, planning.assumed)
@@ -161,17 +198,16 @@ def judge(graph: Graph, planning: PlanningOptions) -> Judged:
         from mezzo.planner.choices.kernels import split_for, with_units
 
         split = split_for(graph, rows, planning.target, line)
-    in_blocks = _blocks_of(graph, planning)
     judgements = [
         _judge_side(graph, rows, planning, dtype, split, in_blocks)
         for dtype in line.dtypes
         if dtype is not line.base_dtype
     ]
     quantizing = next((side.quantizing for side in judgements if side.quantizing is not None), None)
-    if quantizing is not None and planning.in_blocks is None and planning.weight_bits:
-        # What may not run in integers after all.
-        taken = frozenset(number for unit in quantizing.units for number in unit.nodes)
-        in_blocks = {**in_blocks, **_usual_blocks(graph, planning, taken)}
+    if quantizing is not None and spare:
+        taken = {number for unit in quantizing.units for number in unit.nodes}
+        left = {n for n in spare if taken.isdisjoint(nodes_of(weight_reads(graph, n)))}
+        in_blocks = {**in_blocks, **{number: spare[number] for number in left}}
     costs: tuple[Cost | None, ...] = tuple(None if row is None else row.cost for row in rows)
     base_outputs = frozenset(
         number
@@ -217,35 +253,11 @@ def judge(graph: Graph, planning: PlanningOptions) -> Judged:
     )
 
 
-def _blocks_of(graph: Graph, planning: PlanningOptions) -> dict[int, BlockStorage]:
-    """Storage of weights in blocks, by value id: the given one, or the usual one of the target."""
-    if planning.in_blocks is not None:
-        return weights_in_blocks(graph, planning.in_blocks, planning.line.dtypes)
-    if not planning.weight_bits:
-        return {}
-    return _usual_blocks(graph, planning, faster_in_integers(graph, planning))
-
-
-def _usual_blocks(
-    graph: Graph, planning: PlanningOptions, in_integers: Set[int]
-) -> dict[int, BlockStorage]:
-    """The target's usual storage of weights that no node of `in_integers` reads."""
-    without = nodes_in_floats(graph, planning) | in_integers
-    return choose_uniform(graph, planning.target, planning.weight_bits, without)
-
-
 def nodes_in_floats(graph: Graph, planning: PlanningOptions) -> frozenset[int]:
     """Nodes that options exclude or keep as they are, whose weights stay floats."""
     excluded = [node.id for pattern in planning.exclude for node in matched(graph, pattern)]
     regions = [n for region in planning.keep_regions for n in nodes_in(graph, region)]
     return frozenset((*excluded, *regions))
-
-
-def nodes_without_blocks(graph: Graph, planning: PlanningOptions) -> frozenset[int]:
-    """Nodes that read no weights in blocks: those in floats, and those that are faster in
-    integers.
-    """
-    return nodes_in_floats(graph, planning) | faster_in_integers(graph, planning)
 
 
 class _Side(NamedTuple):

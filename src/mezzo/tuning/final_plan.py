@@ -15,11 +15,13 @@ from mezzo.numerics.measures import (
     Ruling,
     SearchRecord,
 )
+from mezzo.planner.options import Options
 from mezzo.tuning.frontier import FrontierCandidate, predict
 from mezzo.tuning.goals import Goal, RunScore
 from mezzo.tuning.measured_costs import Measurement
 from mezzo.tuning.repair.attempts import check
 from mezzo.tuning.repair.runtime_check import PlannedResult, check_on_runtime, convert_planned
+from mezzo.tuning.storage.left_in_floats import LeftInFloats
 from mezzo.tuning.timing.final_benchmark import race
 from mezzo.tuning.tuner import Choosing, Tuner
 
@@ -46,7 +48,7 @@ class FinalPlan:
     """The plan that a tuner chooses. `measurement`: of costs on the target, if they were measured;
     `convert_alone` converts without a search, to a file if given a path. `checks` are counted.
     `goal`: that of the result, where the tuner's is for a part of its error; `stored_error`: the
-    other part, of weights in blocks.
+    other part, of weights in blocks; `left`: stores what the tuner leaves in floats.
     """
 
     tuner: Tuner
@@ -55,6 +57,7 @@ class FinalPlan:
     convert_alone: "Callable[[Path | None], Converted]"
     goal: Goal | None = None
     stored_error: float = 0.0
+    left: LeftInFloats | None = None
     checks: int = 0
 
     def verified(self) -> "tuple[Decided, Artifact, Measured]":
@@ -65,9 +68,11 @@ class FinalPlan:
         slack = 1.0
         for attempt in range(TIGHTENINGS + 1):
             choosing = tuner.choose(slack)
-            verified = self._verify(convert_planned(tuner.model, choosing.options))
+            options, left_error = self._with_left(choosing, slack)
+            verified = self._verify(convert_planned(tuner.model, options))
             excess = verified.excess
-            if excess <= 1.0 or not choosing.chosen.low_nodes or attempt == TIGHTENINGS:
+            is_low = choosing.chosen.low_nodes or left_error
+            if excess <= 1.0 or not is_low or attempt == TIGHTENINGS:
                 break
             slack *= 1.1 * excess if math.isfinite(excess) else 4.0
         notes = [] if measurement is None else [*measurement.notes]
@@ -100,9 +105,22 @@ class FinalPlan:
                     else f"{_NOT_RUN}: {benchmark.fault}"
                 )
                 verified = self._verify(convert_planned(tuner.model, choosing.options))
-                verified = verified._replace(excess=0.0)
-        measured = replace(self._account(choosing, verified, notes), timing=timing, runtime=runtime)
+                verified, left_error = verified._replace(excess=0.0), 0.0
+        measured = replace(
+            self._account(choosing, verified, notes, left_error), timing=timing, runtime=runtime
+        )
         return verified.planned.decided, verified.planned.result, measured
+
+    def _with_left(self, choosing: Choosing, slack: float) -> tuple[Options, float]:
+        """The options of a plan, with storage of the weights that it leaves in floats, and the
+        error predicted of that.
+        """
+        is_known = choosing.score is not None or not choosing.chosen.low_nodes
+        if self.left is None or not is_known:
+            return choosing.options, 0.0
+        error = 0.0 if choosing.score is None else choosing.score.error
+        graph = self.tuner.evaluator.graph
+        return self.left.add_to(choosing.options, graph, choosing.chosen.levels, error, slack)
 
     def _verify(self, planned: PlannedResult) -> _Verified:
         """Compare the converted model with the original, on held-out data if there is any."""
@@ -112,7 +130,9 @@ class FinalPlan:
         comparison = check(tuner.model, planned, tuner.session.judging, goal=goal)
         return _Verified(planned, comparison, excess_of(comparison, goal))
 
-    def _account(self, choosing: Choosing, verified: _Verified, notes: Sequence[str]) -> Measured:
+    def _account(
+        self, choosing: Choosing, verified: _Verified, notes: Sequence[str], left_error: float
+    ) -> Measured:
         tuner, comparison = self.tuner, verified.comparison
         largest = largest_error(comparison)
         # Limits of the data, from the search and from the last check.
@@ -133,7 +153,7 @@ class FinalPlan:
             error=(
                 largest
                 if choosing.score is None
-                else math.hypot(choosing.score.error, self.stored_error)
+                else math.hypot(choosing.score.error, self.stored_error, left_error)
             ),
             held_out_error=None if tuner.session.held_out is None else largest,
             is_within_budget=verified.excess <= 1.0 and not unknown,

@@ -214,6 +214,10 @@ class ScoreCache:
         """Whether the score of these low nodes on a part of the data is stored."""
         return self._key(part, low_nodes) in self._scores
 
+    def known(self, part: str, low_nodes: Collection[str]) -> RunScore:
+        """A score that is stored."""
+        return self._scores[self._key(part, low_nodes)]
+
     def score(
         self, part: str, low_nodes: Collection[str], compute: Callable[[], RunScore]
     ) -> RunScore:

@@ -216,8 +216,8 @@ class Request:
     decode: float | str = field(
         default="1",
         metadata=OptionInfo(
-            "With int4 or int8w and int8: the share of the time at one row, as where a language"
-            " model writes; at many rows matmuls take int8.",
+            "With int4 or int8w and another format: the share of the time at one row, as where a"
+            " language model writes; each matmul takes the format that is faster then.",
             Form.SHARE,
             OptionScope.EVERY_NODE,
             Panel.WHAT,

@@ -87,10 +87,8 @@ class FusedBlocks:
         shape = tuple(tensor.dims)
         has_products = any(node.op != _TABLE for node, _ in readers)
         has_tables = any(node.op == _TABLE for node, _ in readers)
-        # A row of whole blocks has the same bytes for both operators.
         width = shape[storage.axis]
-        may_share = storage.form is BlockForm.FUSED and width % storage.block == 0
-        is_shared = has_products and has_tables and may_share
+        is_shared = has_products and has_tables and storage.shares_tables(width)
 
         def hold(part: BlockPart, word: str) -> str:
             return self._quantizing.hold(number, word, self._blobs.in_blocks(tensor, storage, part))

@@ -37,7 +37,11 @@ class SuffixRuns:
     ) -> None:
         self._flat = Flat(model, {name: array.nbytes for name, array in weights.items()})
         self._weights, self._names = weights, names
-        self._values: list[dict[str, Array]] = [dict(each) for each in feeds]  # of each feed
+        self._feeds = feeds
+        self._begin()
+
+    def _begin(self) -> None:
+        self._values: list[dict[str, Array]] = [dict(each) for each in self._feeds]  # of each feed
         self._start, self._suffix = 0, self._load(0, self._flat.length)
 
     def each(self) -> Iterator[tuple[int, RunAll]]:
@@ -73,7 +77,9 @@ class SuffixRuns:
         return answers
 
     def _advance(self, start: int) -> None:
-        """Compute what nodes from `start` on read, and load these."""
+        """Compute what nodes from `start` on read, and load these; anew if that is behind."""
+        if start < self._start:
+            self._begin()
         if start == self._start:
             return
         piece, session = self._load(self._start, start)

@@ -88,8 +88,8 @@ class OnnxWeightTrials:
         self, many: Sequence[Mapping[str, Any]]
     ) -> Iterator[tuple[int, Callable[[Array], Sequence[dict[str, Any]]]]]:
         """Each weight, in the order in which the model reads them, and what runs all feeds with
-        other elements in its place alone; it is called before the next weight is asked for. What
-        the model computes before a weight is computed once.
+        other elements in its place alone. Called in this order, what the model computes before a
+        weight is computed once.
 
         Raises InputError: the feeds do not fit.
         """

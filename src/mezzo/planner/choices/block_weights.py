@@ -9,11 +9,10 @@ from mezzo.common.message_style import option
 from mezzo.contracts.problem import Choice, Problem
 from mezzo.formats.block_storage import BlockForm, BlockStorage
 from mezzo.formats.dtypes import FLOATING, HIGH, DType, size_bits
-from mezzo.formats.format_words import FORMAT_DTYPES, weight_word
+from mezzo.formats.format_words import weight_word
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
-from mezzo.ir.weight_reads import WeightRead, nodes_of, weight_reads
-from mezzo.planner.plan_options import PlanningOptions
+from mezzo.ir.weight_reads import TABLE_LOOKUP, WeightRead, nodes_of, weight_reads
 from mezzo.tables.block_kernels import BlockKernel
 from mezzo.tables.policy import Category, NodeVerdict
 from mezzo.tables.target import Target
@@ -51,6 +50,16 @@ class BlockWeight:
             accuracy_level=max(row.accuracy_levels[0] for row in self.rows),
             activation_block=max(row.activation_block for row in self.rows),
         )
+
+    @property
+    def usual_storage(self) -> BlockStorage:
+        """The storage without a search: in its kernel's preferred block."""
+        return self.storage(self.blocks[0], is_symmetric=False, rounding=USUAL_ROUNDING)
+
+    def size_bytes(self, storage: BlockStorage) -> int:
+        """Bytes of the weight in a storage."""
+        kinds = {row.op == TABLE_LOOKUP for row in self.rows}
+        return storage.size_bytes(self.shape, is_tied=len(kinds) == 2)
 
     @property
     def is_fast_at_level_0(self) -> bool:
@@ -221,50 +230,15 @@ def _rows_for(
     return next((rows for rows in agreeing if _may_share(rows)), None)
 
 
-def choose_uniform(
+def uniform_weights(
     graph: Graph, target: Target, bits: Collection[int], excluded: Set[int]
-) -> dict[int, BlockStorage]:
-    """Every weight that can be stored so in the fewest of these bits, in its kernel's preferred
-    block, by value id.
-    """
-    chosen: dict[int, BlockStorage] = {}
+) -> dict[int, BlockWeight]:
+    """Every weight that can be stored in blocks, in the fewest of these bits, by value id."""
+    weights: dict[int, BlockWeight] = {}
     for count in sorted(bits):
         for weight in block_weights(graph, target, count, excluded):
-            chosen.setdefault(
-                weight.value,
-                weight.storage(weight.blocks[0], is_symmetric=False, rounding=USUAL_ROUNDING),
-            )
-    return chosen
-
-
-def faster_in_integers(graph: Graph, planning: PlanningOptions) -> frozenset[int]:
-    """Operators that the target multiplies faster on quantized operands than on weights in blocks,
-    at the plan's share of time at one row.
-    """
-    line, target = planning.line, planning.target
-    if line.quantized is None:
-        return frozenset()
-    quantized = line.dtypes[line.quantized]
-    in_blocks = [FORMAT_DTYPES[weight_word(bits)] for bits in planning.weight_bits]
-    times = [_time(target, dtype, planning.decode) for dtype in (quantized, *in_blocks)]
-    if not in_blocks or None in times or times[0] != min(time for time in times if time):
-        return frozenset()
-    return frozenset(
-        node.id
-        for node in graph.nodes
-        if node.kind is Kind.OP
-        for row in target.quantized_kernels(quantized, *node.signature.operator, node.attributes)
-        if any(operand.is_weight for operand in row.operands)
-    )
-
-
-def _time(target: Target, dtype: DType, decode: float) -> float | None:
-    """Time of matmuls in a format, in FP32's; None if not measured."""
-    gain = target.gain(dtype)
-    if gain is None or gain.speeds is None:
-        return None
-    one_row, many = gain.speeds
-    return decode / one_row + (1.0 - decode) / many
+            weights.setdefault(weight.value, weight)
+    return weights
 
 
 class _Readers(NamedTuple):

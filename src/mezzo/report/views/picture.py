@@ -24,6 +24,7 @@ from mezzo.contracts.problem import Problem
 from mezzo.formats.dtypes import QUANTIZED, DType, size_bits
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import NOMINAL_DIM, Kind, Node
+from mezzo.ir.weight_reads import bytes_in_blocks
 from mezzo.tables.facts import HEAVY
 
 # Operators whose multiply-adds follow from shapes: contractions of the last axis, convolutions, and
@@ -206,19 +207,12 @@ def _weights(graph: Graph, plan: Plan) -> Counter[DType]:
     bytes_by_dtype: Counter[DType] = Counter()
     for edit in plan.edits:
         if isinstance(edit, StoreInBlocks):
-            bytes_by_dtype[edit.storage.dtype] += _bytes_in_blocks(graph, edit)
+            bytes_by_dtype[edit.storage.dtype] += bytes_in_blocks(graph, edit.value, edit.storage)
             stored[edit.value] &= QUANTIZED
     for number, dtypes in stored.items():
         for dtype in dtypes:
             bytes_by_dtype[dtype] += graph.values[number].elements * size_bits(dtype) // 8
     return bytes_by_dtype
-
-
-def _bytes_in_blocks(graph: Graph, edit: StoreInBlocks) -> int:
-    """Bytes of a weight in blocks, with its scales and zero points."""
-    shape = graph.shapes.get(edit.value)
-    assert shape is not None, "a weight has a shape"
-    return edit.storage.size_bytes([length or 0 for length in shape])
 
 
 def _products(problem: Problem) -> tuple[Mapping[int, int], int]:

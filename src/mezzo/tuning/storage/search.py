@@ -7,7 +7,7 @@ until no cheaper plan should hold.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -24,9 +24,14 @@ from mezzo.formats.rounding import Floats
 from mezzo.io.rounded_weights import RoundedWeight, pack_weights
 from mezzo.numerics.data.splits import cut
 from mezzo.numerics.measures import DataSource
-from mezzo.planner.choices.block_weights import USUAL_ROUNDING, BlockWeight, block_weights
+from mezzo.planner.choices.block_weights import (
+    USUAL_ROUNDING,
+    BlockWeight,
+    block_weights,
+    names_of,
+)
 from mezzo.planner.options import Options
-from mezzo.planner.planner import nodes_without_blocks
+from mezzo.planner.planner import judge, nodes_in_floats
 from mezzo.tuning.goals import ScoreCache
 from mezzo.tuning.storage.knapsack import Option, Selection, least_cost, least_error
 from mezzo.tuning.storage.sensitivity import (
@@ -80,16 +85,23 @@ class BlockSearch:
     """Searches the storages of one model's weights."""
 
     def __init__(
-        self, model: "Model", options: Options, session: DataSession, shares: Mapping[str, float]
+        self,
+        model: "Model",
+        options: Options,
+        session: DataSession,
+        shares: Mapping[str, float],
+        names: Collection[str] | None = None,
     ) -> None:
-        """`shares`: weights of outputs' errors, as in a goal. Runs of single weights that the
-        session's file has are not repeated, whatever budget they were for.
+        """`shares`: weights of outputs' errors, as in a goal. `names`: of the weights; without
+        them, those that are faster in blocks than at another level. Runs of single weights that
+        the session's file has are not repeated, whatever budget they were for.
         """
         self._model, self._session = model, session
         in_floats = replace(options, planning=replace(options.planning, in_blocks={}))
         reading, judged = judge_model(model, in_floats)
-        candidates = _candidates(judged.problem.graph, options)
+        candidates = _candidates(judged.problem.graph, options, names)
         self._probed: list[Batch] = []
+        self._sampled: Mapping[int, Floats] = {}
         self.prober = BlockProber(
             model,
             reading.version,
@@ -106,27 +118,36 @@ class BlockSearch:
         self._stored: dict[tuple[int, BlockStorage], KeptWeight] = {}
 
     def probe(self) -> None:
-        """Measure the sensitivity of every weight."""
+        """Measure the sensitivity of every weight, rounded by itself."""
         self._probed = batches = _few(self._model, self._session, self.prober)
-        sampled = self.prober.sample(batches)
-        total, has_time = len(self._candidates), self._session.has_time
-
-        def report(step: str, done: int) -> None:
-            if self._model.progress is not None:
-                self._model.progress(step, done, total)
-
+        self._sampled = self.prober.sample(batches)
         self.weights = measure_weights(
             self.prober,
             self._candidates,
             batches,
-            sampled,
+            self._sampled,
             self._scores,
-            has_time,
-            partial(report, "sensitivity"),
+            self._session.has_time,
+            partial(self._report, "sensitivity"),
         )
+
+    def round_on_data(self) -> None:
+        """Offer GPTQ for the weights that were probed."""
         self.weights = offer_gptq(
-            self.prober, self.weights, sampled, has_time, partial(report, "rounding on data")
+            self.prober,
+            self.weights,
+            self._sampled,
+            self._session.has_time,
+            partial(self._report, "rounding on data"),
         )
+
+    def _report(self, step: str, done: int) -> None:
+        if self._model.progress is not None:
+            self._model.progress(step, done, len(self._candidates))
+
+    def predicted_within(self, max_error: float) -> StoragePlan:
+        """The plan of the fewest bytes whose predicted error is at most `max_error`."""
+        return self._plan(least_cost(self._items(), max_error**2), None)
 
     def smallest(self) -> StoragePlan:
         """The plan of the fewest bytes."""
@@ -268,15 +289,21 @@ class BlockSearch:
         return plan
 
 
-def _candidates(graph: "Graph", options: Options) -> list[BlockCandidates]:
+def _candidates(
+    graph: "Graph", options: Options, names: Collection[str] | None
+) -> list[BlockCandidates]:
     """The weights that may be stored in blocks, with every storage that is tried."""
     planning = options.planning
-    excluded = nodes_without_blocks(graph, planning)
+    excluded = nodes_in_floats(graph, planning)
+    if names is None:
+        names = names_of(graph, judge(graph, replace(planning, in_blocks=None)).problem.in_blocks)
     storages: dict[int, list[BlockStorage]] = {}
     weights: dict[int, BlockWeight] = {}
     fast_at_level_0: dict[int, set[int]] = {}
     for bits in sorted(planning.weight_bits):
         for weight in block_weights(graph, planning.target, bits, excluded):
+            if weight.name not in names:
+                continue
             weights.setdefault(weight.value, weight)
             if weight.is_fast_at_level_0:
                 fast_at_level_0.setdefault(weight.value, set()).add(bits)

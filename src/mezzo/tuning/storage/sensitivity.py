@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from mezzo.contracts.executor import Team, crew_at_work, in_turn
 from mezzo.contracts.frontend import lab_of
 from mezzo.contracts.lab import Answers, WeightTrials
 from mezzo.formats.block_storage import BlockStorage
@@ -24,7 +25,7 @@ from mezzo.formats.rounding import Floats
 from mezzo.formats.weight_grid import WeightGrid
 from mezzo.io.rounded_weights import digest_elements
 from mezzo.ir.graph import Graph
-from mezzo.ir.weight_reads import weight_reads
+from mezzo.ir.weight_reads import TABLE_LOOKUP, weight_reads
 from mezzo.numerics.metrics.errors import ErrorSum
 from mezzo.planner.choices.block_weights import USUAL_ROUNDING, BlockWeight
 from mezzo.plugins.discovery import rounding
@@ -32,6 +33,7 @@ from mezzo.quantize.arithmetic.gptq import round_blocks
 from mezzo.tables.block_kernels import BlockKernel
 from mezzo.tuning.goals import RunScore, ScoreCache
 from mezzo.tuning.storage.gptq_inputs import GptqInputs
+from mezzo.tuning.storage.weight_probes import WeightProbe, WeightProbes
 
 if TYPE_CHECKING:
     from mezzo.contracts.frontend import Model
@@ -114,6 +116,7 @@ class BlockProber:
         """
         reading = model.read(HIGH, version)
         self.graph: Graph = reading.graph
+        self._model, self._version = model, version
         self._shares, lab = shares, lab_of(model)
         self._read = {
             each.weight.value: self._reads(each.weight.rows, each.weight.value)
@@ -146,7 +149,7 @@ class BlockProber:
         reads: list[tuple[int | None, BlockKernel]] = []
         for (use, _), row in zip(weight_reads(self.graph, value), rows, strict=True):
             node = self.graph.nodes[use.node]
-            reads.append((node.inputs[1 - use.operand] if row.op != "Gather" else None, row))
+            reads.append((node.inputs[1 - use.operand] if row.op != TABLE_LOOKUP else None, row))
         return reads
 
     def takes_gptq(self, weight: int, storage: BlockStorage) -> bool:
@@ -271,22 +274,16 @@ class BlockProber:
                 return math.inf
         return total.error
 
-    def each_alone(
-        self, batches: "Sequence[Batch]"
-    ) -> Iterator[tuple[int, Callable[[Floats], float]]]:
-        """Each weight, in the order in which the model reads them, with the error of the outputs
-        with other elements in its place.
-        """
-        references = [self._trials.run(batch.feeds, {}) for batch in batches]
-
-        def error(run: Callable[[Floats], Sequence[Answers]], numbers: Floats) -> float:
-            total = ErrorSum(self._shares)
-            for reference, answers in zip(references, run(numbers), strict=True):
-                total.add(reference, answers)
-            return total.error
-
-        for weight, run in self._trials.each_alone([batch.feeds for batch in batches]):
-            yield weight, partial(error, run)
+    def probes(self, batches: "Sequence[Batch]") -> Team[WeightProbe, float]:
+        """Runs of single weights, by the executor at work."""
+        job = WeightProbes(
+            fingerprint=self.graph.fingerprint,
+            version=self._version,
+            values=tuple(self._read),
+            feeds=tuple(batch.feeds for batch in batches),
+            shares=dict(self._shares),
+        )
+        return crew_at_work().team(job, lambda: [self._model], lambda: job.on(self._trials))
 
 
 def measure_weights(
@@ -304,30 +301,57 @@ def measure_weights(
     `scores` has the runs of an interrupted search;
     `report` receives how many weights are measured.
     """
+    local: dict[int, list[LocalSquares]] = {}
+
+    def probes() -> Iterator[WeightProbe]:
+        for number, each in enumerate(_as_read(prober.graph, candidates), 1):
+            if not may_go_on():
+                return
+            report(number)
+            value = each.weight.value
+            local[value] = prober.local_squares(value, each.storages, sampled)
+            worst = _worst(local[value])
+            probe = WeightProbe(value, each.storages[worst])
+            is_known = scores.knows("sensitivity", [_key(each, worst)])
+            if local[value][worst].of_weight > 0.0 and not is_known:
+                yield probe
+
     by_value = {each.weight.value: each for each in candidates}
-    measured: dict[int, StoredWeight] = {}
-    for number, (value, error) in enumerate(prober.each_alone(batches), 1):
-        if not may_go_on():
-            break
-        report(number)
-        storages = by_value[value].storages
-        local = prober.local_squares(value, storages, sampled)
-        worst = max(range(len(local)), key=lambda at: local[at].of_weight)
-        amplification = 0.0
-        if local[worst].of_weight > 0.0:
-            run = partial(_run_alone, prober, error, value, storages[worst])
-            key = f"{by_value[value].weight.name}: {storages[worst]}"
-            amplification = scores.score("sensitivity", [key], run).error ** 2
-            amplification /= local[worst].of_weight
-        measured[value] = _stored_weight(by_value[value], amplification, storages, local)
-    floats = [_stored_weight(each, math.inf, (), ()) for each in candidates]
-    return tuple(measured.get(each.value, each) for each in floats)
+    for probe, error in in_turn(prober.probes(batches), probes()):
+        each = by_value[probe.value]
+        key = _key(each, each.storages.index(probe.storage))
+        scores.score("sensitivity", [key], partial(RunScore, error))
+    return tuple(
+        _amplified(each, local[each.weight.value], scores)
+        if each.weight.value in local
+        else _stored_weight(each, math.inf, (), ())
+        for each in candidates
+    )
 
 
-def _run_alone(
-    prober: BlockProber, error: Callable[[Floats], float], weight: int, storage: BlockStorage
-) -> RunScore:
-    return RunScore(error(prober.dequantized(weight, storage)))
+def _as_read(graph: Graph, candidates: Sequence[BlockCandidates]) -> list[BlockCandidates]:
+    """The candidates in the order in which the model reads them."""
+    return sorted(
+        candidates, key=lambda each: min(use.node for use in graph.uses[each.weight.value])
+    )
+
+
+def _worst(local: Sequence[LocalSquares]) -> int:
+    return max(range(len(local)), key=lambda at: local[at].of_weight)
+
+
+def _key(candidate: BlockCandidates, storage: int) -> str:
+    return f"{candidate.weight.name}: {candidate.storages[storage]}"
+
+
+def _amplified(
+    candidate: BlockCandidates, local: Sequence[LocalSquares], scores: ScoreCache
+) -> StoredWeight:
+    worst, amplification = _worst(local), 0.0
+    if local[worst].of_weight > 0.0:
+        error = scores.known("sensitivity", [_key(candidate, worst)]).error
+        amplification = error**2 / local[worst].of_weight
+    return _stored_weight(candidate, amplification, candidate.storages, local)
 
 
 def offer_gptq(
@@ -379,7 +403,7 @@ def _stored_weight(
         if is_coarse and storage.accuracy_level and storage.bits in candidate.fast_at_level_0:
             storage = replace(storage, accuracy_level=0)
             squares = LocalSquares(squares.of_weight, squares.of_weight)
-        stored.append(_option(storage, storage.size_bytes(weight.shape), amplification, squares))
+        stored.append(_option(storage, weight.size_bytes(storage), amplification, squares))
     return StoredWeight(
         name=weight.name,
         value=weight.value,

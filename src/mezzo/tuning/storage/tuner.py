@@ -64,6 +64,7 @@ class StorageTuner:
         session = self.session.without_files() if has_floats else self.session
         self.search = BlockSearch(self.model, self.options, session, self.goal.shares)
         self.search.probe()
+        self.search.round_on_data()
 
     def choose(self, slack: float = 1.0) -> tuple[StoragePlan, str]:
         """The plan, and why the search ended. `slack` divides the budget of error.
@@ -106,8 +107,7 @@ class StorageTuner:
         plan, _ = self.choose(1.0 / math.sqrt(1.0 - _FOR_FLOATS))
         model = self.model.exchanged(self.search.exchanged(plan))
         options, rounded = self.planned(plan), self.search.rounded(plan)
-        if self.goal.max_error is None:
-            return StoredPart(model, options, self.goal, plan.error or 0.0, rounded)
+        assert self.goal.max_error is not None, "levels have a budget of error"
         left = self.goal.max_error**2 - ((plan.error or 0.0) * self.goal.margin) ** 2
         least = self.goal.max_error * math.sqrt(_FOR_FLOATS)
         goal = replace(self.goal, max_error=max(math.sqrt(max(left, 0.0)), least))
