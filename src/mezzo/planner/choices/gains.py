@@ -98,7 +98,7 @@ def find_candidates(machine: Machine) -> list[Candidate]:
     # nvidia-smi takes seconds on some machines.
     gpus = find_gpus() if any(runtime.hardware == NVIDIA_GPU for _, runtime in installed) else ()
     candidates = [
-        Candidate(target.name, to, is_timed=runtime.driver is not None)
+        Candidate(target.name, to, is_timed=runtime.can_time)
         for target, runtime in installed
         if _has_hardware(runtime, gpus)
         for to in _gaining_formats(target, machine)

@@ -120,6 +120,8 @@ TARGET = Target(
     ),
     runtime=Runtime(
         package="onnxruntime-web",
+        driver="webgpu",
+        is_timed=False,
         hardware="WebGPU",
         elsewhere="npm install onnxruntime-web, and load the result in a browser",
     ),
