@@ -8,6 +8,7 @@ a grouped Conv is split in the same way.
 
 Covers MatMul, Gemm and Conv of the default domain. ConvTranspose, Einsum, Attention, recurrent and
 reducing operators, and fused operators of other domains (FusedMatMul, FusedGemm) use FP32 sums.
+Kernels of a target that sum otherwise are in low_sums.py.
 """
 
 import math
@@ -27,6 +28,8 @@ from mezzo.onnx.schema.types import TO_ONNX
 Shape = Sequence[int | None] | None
 ShapeOf = Callable[[str], Shape]
 _MOST_UNROLLED = 32
+# Bounds of the work on one bounded sum: tiles at least, and elements that all tiles' results hold.
+_LEAST_TILES, _MOST_ELEMENTS = 64, 1 << 26
 
 
 def is_tiled(node: onnx.NodeProto) -> bool:
@@ -35,12 +38,18 @@ def is_tiled(node: onnx.NodeProto) -> bool:
 
 
 def tile(
-    node: onnx.NodeProto, accumulation: Accumulation, fresh: Callable[[], str], shape_of: ShapeOf
+    node: onnx.NodeProto,
+    accumulation: Accumulation,
+    fresh: Callable[[], str],
+    shape_of: ShapeOf,
+    *,
+    is_bounded: bool = False,
 ) -> list[onnx.NodeProto]:
     """Build the nodes that replace an FP32 MatMul, Gemm or Conv (opset 13 or newer).
 
     `shape_of` returns an operand's shape. Up to 32 tiles of a known length are unrolled; otherwise
-    a Loop iterates over tiles. `node` is not changed.
+    a Loop iterates over tiles. `is_bounded`: tiles are longer where the result is so large that
+    single terms would take minutes. `node` is not changed.
     """
     work = _Work(fresh)
     match node.op_type:
@@ -55,7 +64,7 @@ def tile(
     if length is not None and step is not None and length <= step * _MOST_UNROLLED:
         total = _unroll(parts, work, low, length, step)
     else:
-        total = _loop(parts, work, low, accumulation.tile)
+        total = _loop(parts, work, low, accumulation.tile, is_bounded=is_bounded)
     parts.finish(work, total, node.output[0])
     return work.nodes
 
@@ -72,10 +81,15 @@ def _unroll(parts: "_Parts", work: "_Work", low: int, length: int, step: int) ->
     return total
 
 
-def _loop(parts: "_Parts", work: "_Work", low: int, tile_length: int) -> str:
+def _loop(parts: "_Parts", work: "_Work", low: int, tile_length: int, *, is_bounded: bool) -> str:
     length = parts.length_node(work)
     step = parts.step_node(work, tile_length)
     one = work.integer(1)
+    if is_bounded:
+        elements = work.add("Max", work.add("Size", parts.whole(work)), one)
+        most = work.add("Div", work.integer(_MOST_ELEMENTS), elements)
+        most = work.add("Max", most, work.integer(_LEAST_TILES))
+        step = work.add("Max", step, work.add("Div", length, most))
     trips = work.add("Div", work.add("Add", length, work.add("Sub", step, one)), step)
     trips = work.add("Max", trips, one)  # an empty axis has one empty tile
     body = _Work(work.fresh)

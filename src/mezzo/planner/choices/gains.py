@@ -6,6 +6,7 @@ from typing import NamedTuple
 from mezzo.common.errors import InputError
 from mezzo.common.machine import Machine, find_gpus
 from mezzo.common.packages import find_version
+from mezzo.contracts.plans import Accumulation
 from mezzo.formats.dtypes import LOW_DTYPES, DType
 from mezzo.formats.format_words import FORMAT_DTYPES
 from mezzo.plugins.discovery import built_in_targets, runnable_targets
@@ -60,6 +61,18 @@ def recorded_gain(target: str, low: DType) -> Gain | None:
     try:
         return find_target(target).gain(low)
     except InputError:  # a target from a file, or of a package that is not installed
+        return None
+
+
+def recorded_sums(target: str | None, low: DType | None) -> Accumulation | None:
+    """How the kernels of a target sum in a format, by the target's name; None if in FP32, or if
+    the target is unknown.
+    """
+    if target is None or low is None:
+        return None
+    try:
+        return Accumulation.of(find_target(target), (low,))
+    except InputError:
         return None
 
 

@@ -11,6 +11,7 @@ from mezzo.formats.dtypes import HIGH, DType
 from mezzo.tables.block_kernels import MATMUL_N_BITS, BlockKernel
 from mezzo.tables.rows import EVERY_VERSION
 from mezzo.tables.runtime import Runtime
+from mezzo.tables.sums import LowSum
 from mezzo.tables.target import Gain, KernelListing, Refusal, Target, kernels
 
 _SOURCE = (
@@ -104,6 +105,38 @@ _IN_BLOCKS = tuple(
     for bits, multiple in ((4, 2), (8, None))
 )
 
+# On a GPU a product and its addition may be rounded once, as one operation.
+_SUMS_MEASURED = (
+    "benchmarks/device_sums.py: equal to the last bit, onnxruntime-web 1.30.0, Vulkan on Mesa 25's"
+    " lavapipe"
+)
+
+
+def _low_sum(ops: str, source: str = _SUMS_MEASURED, lanes: int = 1) -> LowSum:
+    return LowSum(
+        ops=frozenset(ops.split()),
+        dtype=DType.FLOAT16,
+        lanes=lanes,
+        source=source,
+        since="ONNX Runtime 1.30.0",
+    )
+
+
+_SUMS = (
+    _low_sum("Conv Gemm MatMul"),
+    # Where there is one result, 256 lanes.
+    _low_sum(
+        "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMean ReduceSum ReduceSumSquare",
+        lanes=64,
+    ),
+    _low_sum("AveragePool GlobalAveragePool", lanes=128),
+    _low_sum(
+        "Softmax",
+        f"softmax.cc of microsoft/onnxruntime; {_SUMS_MEASURED}, but for the exponentials",
+        lanes=64,
+    ),
+)
+
 TARGET = Target(
     name="onnxruntime-web",
     also=(
@@ -130,6 +163,7 @@ TARGET = Target(
         " probed here"
     ),
     refusals=_FAILS,
+    sums=_SUMS,
     newest={"onnx": 26},
     formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
     in_blocks=_IN_BLOCKS,
