@@ -107,6 +107,12 @@ CASES = {
     "convolution": Case(
         f"{FILTER} {{ y = Conv (x, w) }}",
         (1, 512, 2, 2), 100.0, (101.5625, 100.0), (512, 512, 1, 1), eps=2.0),
+    "transposed convolution": Case(
+        "(float16[N,C,H,W] x, float16[C,O,k,l] w) => (float16[N,O,A,B] y) { y = ConvTranspose (x, w) }",
+        (1, 512, 2, 2), 100.0, (103.5, 100.4375), (512, 2, 1, 1), eps=2.0),
+    "transposed convolution in groups": Case(
+        "(float16[N,C,H,W] x, float16[C,O,k,l] w) => (float16[N,O,A,B] y) { y = ConvTranspose <group = 4> (x, w) }",
+        (1, 4, 2, 2), 1.0, (0.0625, 0.1685791015625), (4, 2, 1, 1), eps=2.0),
     "softmax of equal keys": Case(
         "(float16[N,K] x) => (float16[N,K] y) { y = Softmax (x) }", (1, 66000), 0.0, (0.0, 0.0)),
     "softmax": Case(

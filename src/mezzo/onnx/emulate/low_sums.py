@@ -18,7 +18,7 @@ from onnx import TensorProto
 
 from mezzo.contracts.plans import Accumulation
 from mezzo.formats.dtypes import DType
-from mezzo.onnx.emulate.tiles import ShapeOf, is_tiled, tile
+from mezzo.onnx.emulate.tiles import ShapeOf, can_tile, is_tiled, tile
 from mezzo.onnx.protos.lowcast import round_nodes
 from mezzo.onnx.protos.node_builder import NodeBuilder
 from mezzo.onnx.schema.domains import DEFAULT
@@ -51,7 +51,7 @@ def sum_low(
         return tile(node, accumulation, fresh, shape_of)
     row = _row_of(node, accumulation, dtype)
     assert row is not None, "the operator was asked for"
-    if is_tiled(node):
+    if can_tile(node):
         own = Accumulation(row.dtype, row.tile)
         return tile(node, own, fresh, shape_of, is_bounded=True)
     work = _LowSums(fresh=fresh, row=row, opset=opset)

@@ -6,7 +6,8 @@ from acc = 0. Gemm's alpha * acc + beta * C and Conv's bias follow in FP32. Conv
 channels and kernel positions: a tile has as many whole channels as fit, at least one. Each group of
 a grouped Conv is split in the same way.
 
-Covers MatMul, Gemm and Conv of the default domain. ConvTranspose, Einsum, Attention, recurrent and
+Covers MatMul, Gemm and Conv of the default domain, and ConvTranspose where a target's table names
+it: it contracts input channels, of which a tile has at least one. Einsum, Attention, recurrent and
 reducing operators, and fused operators of other domains (FusedMatMul, FusedGemm) use FP32 sums.
 Kernels of a target that sum otherwise are in low_sums.py.
 """
@@ -37,6 +38,11 @@ def is_tiled(node: onnx.NodeProto) -> bool:
     return node.domain in DEFAULT and node.op_type in ("MatMul", "Gemm", "Conv")
 
 
+def can_tile(node: onnx.NodeProto) -> bool:
+    """Whether `tile` covers an operator of a target's table."""
+    return is_tiled(node) or node.op_type == "ConvTranspose"
+
+
 def tile(
     node: onnx.NodeProto,
     accumulation: Accumulation,
@@ -57,6 +63,8 @@ def tile(
             parts: _Parts = _MatMul(node, shape_of)
         case "Gemm":
             parts = _Gemm(node, shape_of)
+        case "ConvTranspose":
+            parts = _ConvTranspose(node, shape_of)
         case _:
             parts = _Conv(node, shape_of)
     low = TO_ONNX[accumulation.dtype]
@@ -288,19 +296,20 @@ class _Conv(_Parts):
 
     def partial(self, work: _Work, start: str, end: str) -> str:
         weight = work.slice(self.second, start, end, work.integers(1))
-        return work.like(self.node, [self._channels(work, start, end), weight])
+        data = self._channels(work, self.first, 1, start, end)
+        return work.like(self.node, [data, weight])
 
-    def _channels(self, work: _Work, start: str, end: str) -> str:
-        """The input's channels from `start` to `end` of every group."""
+    def _channels(self, work: _Work, source: str, axis: int, start: str, end: str) -> str:
+        """The channels from `start` to `end` of every group, which lie along an axis."""
         if self.groups == 1:
-            return work.slice(self.first, start, end, work.integers(1))
+            return work.slice(source, start, end, work.integers(axis))
         scalar = work.integers()
         ends = [work.add("Reshape", place, scalar) for place in (start, end)]
         within = work.add("Range", *ends, work.integer(1))
         groups = work.constant(np.arange(self.groups)[:, None], np.int64)
         firsts = work.add("Mul", groups, self.length_node(work))
         places = work.add("Reshape", work.add("Add", firsts, within), work.integers(-1))
-        return work.add("Gather", self.first, places, axis=1)
+        return work.add("Gather", source, places, axis=axis)
 
     def finish(self, work: _Work, total: str, result: str) -> None:
         if self.extra:
@@ -314,3 +323,24 @@ class _Conv(_Parts):
             )
             total = work.add("Add", total, column)
         super().finish(work, total, result)
+
+
+class _ConvTranspose(_Conv):
+    """The filter is [input channels, output channels of a group, ...kernel]."""
+
+    def __init__(self, node: onnx.NodeProto, shape_of: ShapeOf) -> None:
+        super().__init__(node, shape_of)
+        weight = self.shapes[1]
+        channels = None if weight is None else weight[0]
+        self.length = None if channels is None else channels // self.groups
+
+    def length_node(self, work: _Work) -> str:
+        return work.add("Div", work.length(self.second, 0), work.integer(self.groups))
+
+    def step_node(self, work: _Work, tile_length: int) -> str:
+        step = self.step(tile_length)
+        return work.integer(1 if step is None else step)
+
+    def partial(self, work: _Work, start: str, end: str) -> str:
+        data = self._channels(work, self.first, 1, start, end)
+        return work.like(self.node, [data, self._channels(work, self.second, 0, start, end)])
