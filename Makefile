@@ -191,6 +191,11 @@ neighbours: $(NEIGHBOURS_VENV)/.neighbours $(NEIGHBOURS)/node_modules/.made $(NE
 neighbours-test: neighbours  ## run examples/neighbours: Netron, the web, OpenVINO, Optimum and others read mezzo's results
 	@$(NEIGHBOURS_VENV)/bin/python -m pytest -n $(WORKERS) --timeout 600 tests/neighbours
 
+.PHONY: device
+device:  ## set up a device that computes in FP16 without a GPU, in out/device: ONNX Runtime Web on WebGPU (Linux)
+	@test -n "$(PYTHON)" || { echo "make: no Python >= 3.11 with venv found; install one or set PYTHON=/path/to/python" >&2; exit 1; }
+	@"$(PYTHON)" tools/device out/device
+
 $(TORCH_VENV)/.made:
 	$(call make_venv,$(TORCH_VENV))
 

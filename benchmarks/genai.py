@@ -4,7 +4,7 @@
     out/genai-builder/bin/pip install onnxruntime-genai==0.18.0 onnxruntime onnx onnx_ir transformers torch
     python benchmarks/genai.py --builder out/genai-builder/bin/python [--models out/genai-models] [--out out/genai.json]
     python benchmarks/genai.py --provider CUDA   # onnxruntime-gpu[cuda,cudnn]; once the models are there
-    python benchmarks/genai.py --provider WebGPU --webgpu out/webgpu   # as webgpu.py tells
+    python benchmarks/genai.py --provider WebGPU --webgpu out/device   # `make device`
     python benchmarks/genai.py --families trained --gguf MODEL.gguf --builder PYTHON   # PYTHON has gguf, accelerate too
 
 Tiny models with random weights, of six families and some of their kin, built in FP32 and INT4 for the CPU, then
@@ -298,7 +298,7 @@ def main() -> int:
         build(asked.build, asked.models, asked.gguf)
         return 0
     if asked.provider == "WebGPU" and asked.webgpu is None:
-        parser.error("--webgpu names no folder; make one as webgpu.py says")
+        parser.error("--webgpu names no folder; `make device` makes out/device")
     if asked.provider == "CUDA":
         onnxruntime.preload_dlls()
     rows = []

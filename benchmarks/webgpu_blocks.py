@@ -1,6 +1,6 @@
 """Weights in blocks on WebGPU: errors of the device beside those of the emulation, form by form.
 
-    python benchmarks/webgpu_blocks.py out/webgpu   # a folder with node_modules: see benchmarks/webgpu.py
+    make device && python benchmarks/webgpu_blocks.py
 
 Each form is a process of Node.js, some seconds. Exits with 1 if a device's answer differs from the emulated one by
 more than a tenth of what the blocks cost, or by more than FP16's rounding where that is more.
@@ -10,7 +10,6 @@ import argparse
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -19,6 +18,7 @@ from onnx import numpy_helper
 from webgpu import answers
 
 import mezzo
+from mezzo.common.errors import ContractError
 from mezzo.formats.block_storage import BITS, BlockForm, BlockStorage
 from mezzo.formats.dtypes import DType
 
@@ -48,7 +48,7 @@ def _relative(found: np.ndarray, exact: np.ndarray) -> float:
     return float(np.linalg.norm(np.float64(found) - exact) / np.linalg.norm(exact))
 
 
-def _run(text: str, width: int, storage: BlockStorage, modules: Path) -> tuple[float, float, float]:
+def _run(text: str, width: int, storage: BlockStorage) -> tuple[float, float, float]:
     """Errors of the emulation and of the device, and the difference of the two."""
     rng = np.random.default_rng(0)
     model = onnx.parser.parse_model(_HEAD + text.format(width=width))
@@ -60,15 +60,13 @@ def _run(text: str, width: int, storage: BlockStorage, modules: Path) -> tuple[f
     result = mezzo.convert(model, plan=plan, check=False).model
     exact = np.float64(mezzo.emulate(model, {"x": given})["y"])
     emulated = mezzo.emulate(model, {"x": given}, plan=plan)["y"]
-    (answer,) = answers(result, [{"x": given}], modules)
+    (answer,) = answers(result, [{"x": given}])
     found = answer["y"]
     return _relative(emulated, exact), _relative(found, exact), _relative(found, np.float64(emulated))
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("modules", type=Path, help="a folder with node_modules")
-    modules = parser.parse_args().modules
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     is_wrong = False
     print("| reader | width | bits | block | zero points | floats | emulated | device | difference |")
     print("|---|---|---|---|---|---|---|---|---|")
@@ -77,8 +75,8 @@ def main() -> int:
         zeros = "no" if storage.is_symmetric else "yes"
         form = f"| {reader} | {width} | {storage.bits} | {storage.block} | {zeros} | {storage.scale_dtype} |"
         try:
-            emulated, found, difference = _run(text, width, storage, modules)
-        except RuntimeError as error:
+            emulated, found, difference = _run(text, width, storage)
+        except ContractError as error:
             is_wrong = True
             print(form, f"fails: {error} |", flush=True)
             continue

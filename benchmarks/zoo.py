@@ -6,7 +6,7 @@
     python benchmarks/zoo.py --only 'ppocr-*' --ways 'mezzo-*'
     python benchmarks/zoo.py --read out/zoo/table.json    # the table of what was measured
     python benchmarks/zoo.py --copy out/cuda              # networks and their data, for cuda.py on another machine
-    python benchmarks/zoo.py --webgpu out/webgpu --ways '*-webgpu'    # FP16 on a device, which webgpu.py tells of
+    python benchmarks/zoo.py --webgpu out/device --ways '*-webgpu'    # FP16 on a device: `make device`
 
 A row is a network in a format, by one way of conversion. FP16 is judged in true precision by mezzo's emulation, as no
 CPU runs it, and with --webgpu by what such a device answers (on a CPU by Mesa's llvmpipe); BF16 and INT8 by what

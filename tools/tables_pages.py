@@ -16,7 +16,7 @@ from generated import keep
 from mezzo.analysis.structure import rules_of, structure_rules
 from mezzo.plugins import discovery
 from mezzo.plugins.entries import BUILT_IN
-from mezzo.report.text.catalogue import block_rows, format_name, quantized_rows
+from mezzo.report.text.catalogue import block_rows, format_name, quantized_rows, sum_rows
 from mezzo.tables import facts
 from mezzo.tables.ops import dialects, op_facts
 from mezzo.tables.policy import Lifting, Policy, Rule
@@ -162,6 +162,10 @@ def _spell_target(target: Target) -> Iterator[str]:
         yield "Reads weights in blocks:\n"
         rows = ((_quoted(ops), *told) for ops, *told in block_rows(target))
         yield from _table(("operator", "weight", "block sizes", "read as", "source"), rows)
+    if target.sums:
+        yield "Sums within operators that are not in FP32; `compare`, and conversions with data, emulate them:\n"
+        rows = ((_quoted(ops), *told) for ops, *told in sum_rows(target))
+        yield from _table(("operator", "format", "accumulators", "source"), rows)
 
 
 def _spell_listing(listing: KernelListing) -> Iterator[str]:

@@ -29,7 +29,7 @@ _UNRUN = {
     "the files of the commands above, openvino, and two minutes": 1,
     "a search over a model of yours": 3,
     "a script of the repository": 4,
-    "it installs packages": 8,
+    "it installs packages": 9,
     "it is the call of another tool": 11,
     "it is the command of another tool": 4,
     "it needs the data that the text names, and looks at memory from outside": 1,

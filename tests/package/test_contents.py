@@ -124,9 +124,13 @@ def test_runtimes_of_targets_are_packages_of_the_table_or_variants_of_them():
     assert driven == {
         "onnxruntime-cpu": "onnxruntime",
         "onnxruntime-cuda": "onnxruntime-gpu",
+        "onnxruntime-web": "onnxruntime-web",
         "openvino-cpu": "openvino",
     }
-    assert {*driven.values()} <= known
+    assert {*driven.values()} <= known | {"onnxruntime-web"}, "a package of npm is none of pip"
+    assert {name for name, runtime in runtimes.items() if runtime.driver and not runtime.can_time} == {
+        "onnxruntime-web"
+    }
     assert {name for name, runtime in runtimes.items() if runtime.profiles_nodes} == {"onnxruntime-cpu", "openvino-cpu"}
 
 

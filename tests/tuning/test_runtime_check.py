@@ -139,7 +139,8 @@ def on(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
             return Standin(opened.materialize(opened.original), runtime)
 
         monkeypatch.setattr(OnnxProfiler, "stopwatch", stopwatch)
-        monkeypatch.setattr(OnnxProfiler, "find_timed", lambda profiler, target: "standin 1.0")
+        for verb_of_profiler in ("find_loaded", "find_timed"):
+            monkeypatch.setattr(OnnxProfiler, verb_of_profiler, lambda profiler, target: "standin 1.0")
         settled = {"to": "int8", "target": "openvino-cpu", "data": data(), "correct": "none", **options}
         return verb(model(), **settled)
 

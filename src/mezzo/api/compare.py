@@ -16,7 +16,7 @@ from mezzo.evaluate.model_data import open_model_data
 from mezzo.numerics.measures import Comparison
 from mezzo.numerics.metrics.user_metric import Metric
 from mezzo.numerics.verdicts import read_drop
-from mezzo.planner.choices.gains import recorded_gain
+from mezzo.planner.choices.gains import recorded_gain, recorded_sums
 from mezzo.report.html.page import check_page_path, write_account
 from mezzo.report.notebook.notebook import with_call
 from mezzo.report.records.account import describe_comparison, with_graph
@@ -69,7 +69,7 @@ def compare(
         batch_size: splits the data along the first axis.
         layers: whether inner values of the same name are compared as well.
         accumulate: "fp16" or "bf16": the emulated model's accumulators are rounded to it after
-            every `tile` products.
+            every `tile` products. Otherwise a model that mezzo converted sums as its target does.
 
     Raises:
         InputError: an option, a model or the data is at fault, or the models' inputs or outputs do
@@ -97,11 +97,13 @@ def compare(
             f"{first.name} is {forms[0]} and {second.name} is {forms[1]}; compare models of one"
             " kind"
         )
+    target, low = recorded_target(second)
+    if run == "emulated" and options.accumulation is None:
+        options = replace(options, accumulation=recorded_sums(target, low))
     # A fixed batch size of either model applies to both.
     fixed = lab_of(first).inputs.fixed_length or lab_of(second).inputs.fixed_length
     dataset = open_model_data(first, data, labels=labels, batch_size=batch_size, fixed_length=fixed)
     comparison = compare_models(first, second.runnable(second.original), dataset, options, second)
-    target, low = recorded_target(second)
     gain = None if target is None or low is None else recorded_gain(target, low)
     is_swapped = comparison.is_swapped or (low is None and recorded_target(first)[1] is not None)
     notes = [

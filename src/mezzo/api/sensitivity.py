@@ -90,7 +90,8 @@ def sensitivity(
         )
     model, chosen = fuse(model, chosen)
     chosen = with_parameters(model, chosen, session)
-    evaluator = Evaluator(model, chosen, read_accumulation(accumulate, tile, "emulated"))
+    accumulation = read_accumulation(accumulate, tile, "emulated") or chosen.planning.sums
+    evaluator = Evaluator(model, chosen, accumulation)
     (low,) = evaluator.lows
     units: Sequence[PrecisionUnit] = units_of(evaluator.judged, low)
     first_batch = next(dataset.filled(), None)

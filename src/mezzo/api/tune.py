@@ -97,7 +97,7 @@ def tune(
             result with the model in FP32 and the result of `mezzo.convert` alone; a result no
             faster than FP32 is FP32.
         accumulate, tile: the target's accumulators are rounded to "fp16" or "bf16" after every
-            `tile` products; FP32 unless given.
+            `tile` products; as the target's table says unless given, FP32 if it says nothing.
         time_limit_s: end the search after the current batch, with the best plan found by then,
             which is checked after it. INT8 calibration ends so too, and a note tells the share of
             data that it used.
@@ -127,7 +127,7 @@ def tune(
         read_goal(max_error, metric, max_drop, margin=_MARGIN)
         if most_bytes is None
         else Goal(max_error=None, margin=1.0, max_bytes=most_bytes),
-        accumulation=read_accumulation(accumulate, tile, "emulated"),
+        accumulation=read_accumulation(accumulate, tile, "emulated") or chosen.planning.sums,
     )
     model = open_source(src, request.trust_external_paths, progress)
     if measure:

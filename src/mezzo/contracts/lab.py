@@ -252,7 +252,7 @@ class Instruments(Protocol):
 
 
 class Profiler(Protocol):
-    """Times models on a target of this machine."""
+    """Runs and times models on a target of this machine."""
 
     def find_runtime(self, target: "Target") -> str:
         """The installed version of a target's runtime. Raises InputError: it cannot be measured
@@ -275,6 +275,12 @@ class Profiler(Protocol):
 
         Raises InputError: the runtime is missing, or the feeds do not fit. ContractError: the
         runtime cannot load or run a variant.
+        """
+
+    def find_loaded(self, target: "Target") -> str:
+        """The runtime, with version, that loads whole models for a target.
+
+        Raises InputError: there is none for the target, or it is not installed.
         """
 
     def find_timed(self, target: "Target") -> str:

@@ -20,7 +20,8 @@ from mezzo.formats.quantization import Quantization
 from mezzo.ir.display import Displayed, Tabled
 from mezzo.ir.nodes import Use
 from mezzo.tables.policy import Category
-from mezzo.tables.target import Gain
+from mezzo.tables.sums import LowSum
+from mezzo.tables.target import Gain, Target
 
 # Names of the rules that measured ranges trigger.
 DATA_OVERFLOW, DATA_VANISHES, DATA_LOGITS = "data-overflow", "data-vanishes", "data-logits"
@@ -30,10 +31,20 @@ DATA_RULES = frozenset({DATA_OVERFLOW, DATA_VANISHES, DATA_LOGITS})
 class Accumulation(NamedTuple):
     """Tiled accumulation: FP32 sums within `tile` steps of the contracted axis; partial sums are
     added in `dtype`, rounded after every tile.
+
+    `kernels`: the operators that sum so, as a target's table says, each with a tile and lanes of
+    its own; None for MatMul, Gemm and Conv, all in `tile`.
     """
 
     dtype: DType
     tile: int
+    kernels: tuple[LowSum, ...] | None = None
+
+    @classmethod
+    def of(cls, target: Target, dtypes: Iterable[DType]) -> "Accumulation | None":
+        """How a target's kernels sum that run in one of these formats; None if in FP32."""
+        kernels = tuple(row for row in target.sums if row.dtype in dtypes)
+        return cls(kernels[0].dtype, 1, kernels) if kernels else None
 
 
 class Reason(NamedTuple):

@@ -125,6 +125,8 @@ def compare_models(
         count, samples = count + 1, samples + batch.samples
         options.tell("comparing", count)
     notes += [*pair.notes, *run_notes, *standards.notes()]
+    if options.accumulation is not None and options.accumulation.kernels is not None:
+        notes.append(f"sums within operators are in {sums}, as the target's kernels have them")
     if empty:
         total = len(empty) + count
         notes.append(f"{len(empty)} of {total} batches hold no sample and were left out")

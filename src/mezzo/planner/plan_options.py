@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from mezzo.contracts.plans import Accumulation
 from mezzo.contracts.problem import MeasuredCosts
 from mezzo.contracts.strategy import Strategy
 from mezzo.formats.block_storage import BlockStorage
@@ -67,6 +68,11 @@ class PlanningOptions:
     weight_bits: tuple[int, ...] = ()
     decode: float = 1.0
     in_blocks: Mapping[str, BlockStorage] | None = None
+
+    @property
+    def sums(self) -> Accumulation | None:
+        """How the target's kernels sum in the line's formats; None if in FP32."""
+        return Accumulation.of(self.target, self.line.other_dtypes)
 
     @property
     def low(self) -> DType:

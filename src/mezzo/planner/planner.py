@@ -278,7 +278,13 @@ def _judge_side(
     in_blocks: Mapping[int, BlockStorage],
 ) -> _Side:
     """Verdicts, choices, limits and notes for running in `low` instead of the base."""
-    view = StructureView(graph=graph, rows=tuple(rows), low=FORMATS[low], assumed=planning.assumed)
+    view = StructureView(
+        graph=graph,
+        rows=tuple(rows),
+        low=FORMATS[low],
+        assumed=planning.assumed,
+        sums=tuple(row for row in planning.target.sums if row.dtype is low),
+    )
     masks = trusted_masks(view, planning.policy, split)
     bounded = bounds_of_masks(view, masks)
     limits = {**_limits(view, planning, split), **bounded}

@@ -17,6 +17,7 @@ from mezzo.tables.fusions import Fusion
 from mezzo.tables.quantized_kernels import COMPOSITES, QuantizedKernel
 from mezzo.tables.rows import EVERY_VERSION, holds
 from mezzo.tables.runtime import Runtime
+from mezzo.tables.sums import LowSum
 
 if TYPE_CHECKING:
     from mezzo.common.machine import Machine
@@ -190,6 +191,7 @@ class Target:
     custom: tuple[CustomOperator, ...] = ()
     respellings: tuple[Respelling, ...] = ()  # before normalizations, in models in normal form
     norm_quotients: tuple[NormQuotient, ...] = ()
+    sums: tuple[LowSum, ...] = ()  # operators without a row sum in FP32
     # None where a target is no runtime.
     runtime: Runtime | None = field(default=None, compare=False)
     also: tuple[str, ...] = field(default=(), compare=False)

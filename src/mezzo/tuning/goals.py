@@ -57,7 +57,7 @@ class Goal:
             name = self.metric if is_named else getattr(self.metric, "__name__", "a function")
             settings = {"metric": str(name), "max_drop": self.max_drop.text}
         settings["margin"] = repr(self.margin)
-        if self.accumulation is not None:
+        if self.accumulation is not None and self.accumulation.kernels is None:
             sums = self.accumulation
             settings |= {"accumulate": str(sums.dtype), "tile": str(sums.tile)}
         return settings

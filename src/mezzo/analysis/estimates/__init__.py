@@ -57,7 +57,8 @@ class Estimates:
 
     `moments` are by value id. `overflowing` are values that may exceed the format's
     range, with their largest magnitude; `coarse` are values whose rounding error exceeds what a
-    reader tolerates. `not_followed` are operators without a law, with their counts.
+    reader tolerates. `not_followed` are operators without a law, with their counts. `site`: the
+    graph with the lengths that were found.
     """
 
     moments: Sequence[Moments]
@@ -65,6 +66,7 @@ class Estimates:
     overflowing: tuple[tuple[int, float], ...]
     coarse: tuple[Coarse, ...]
     not_followed: tuple[tuple[str, int], ...]
+    site: EstimatedGraph
 
 
 def estimate(
@@ -144,4 +146,5 @@ def _walk(
         overflowing=tuple(sorted(overflowing)),
         coarse=tuple(backward.coarse),
         not_followed=tuple(sorted(forward.strangers.items())),
+        site=site,
     )

@@ -19,6 +19,7 @@ from mezzo.ir.graph import ConstantFacts
 from mezzo.ir.nodes import Kind, Node, Role
 from mezzo.tables.facts import Function, OpFacts
 from mezzo.tables.policy import Finding, Lifting, Policy
+from mezzo.tables.sums import LowSum
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,8 @@ class StructureView(GraphView):
     limited: frozenset[int] = frozenset()  # ids of constants that will be clamped to the range
     # Ids of masks that any softmax treats as in FP32; see `exact_masks`.
     masks: frozenset[int] = frozenset()
+    # How the target's kernels sum that run in the format.
+    sums: tuple[LowSum, ...] = ()
     # Ranges of graph inputs, by name.
     assumed: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 

@@ -12,7 +12,8 @@ Kept in low precision, between real casts: BitCast, which depends on bits; opera
 domains, which may have no FP32 kernel; inputs and outputs whose schema does not allow FP32. FP8
 values stay FP8; casts to FP8 without saturation overflow correctly, unlike ONNX Runtime's own.
 
-With an `Accumulation`, every MatMul, Gemm and Conv with a low operand accumulates as in tiles.py.
+With an `Accumulation`, every MatMul, Gemm and Conv with a low operand accumulates as in tiles.py,
+or the operators of a target as in low_sums.py.
 """
 
 from collections import ChainMap
@@ -23,11 +24,12 @@ import onnx
 from onnx import TensorProto
 
 from mezzo.contracts.plans import Accumulation
+from mezzo.formats.dtypes import DType
 from mezzo.onnx.emulate.int8_activations import round_operand, summed_axis
+from mezzo.onnx.emulate.low_sums import has_low_sum, sum_low
 from mezzo.onnx.emulate.narrowing import narrow, rounds_twice
-from mezzo.onnx.emulate.tiles import is_tiled, tile
 from mezzo.onnx.protos.graphs import inline_functions, replace_nodes, stored_names
-from mezzo.onnx.protos.lowcast import raise_opset, round_nodes, show_overflow
+from mezzo.onnx.protos.lowcast import reach_sums, round_nodes, show_overflow
 from mezzo.onnx.protos.names import free_prefix, numbered
 from mezzo.onnx.protos.node_builder import NodeBuilder
 from mezzo.onnx.protos.widened import (
@@ -41,6 +43,10 @@ from mezzo.onnx.protos.widened import (
 from mezzo.onnx.schema.value_types import TypedScope, find_node_schema, type_text, value_types
 
 _LOW_BY_TEXT = {text: element for element, text in LOW.items()}
+_DTYPE_BY_TEXT = {
+    "tensor(float16)": DType.FLOAT16,
+    "tensor(bfloat16)": DType.BFLOAT16,
+}
 _FP8_BY_TEXT = {
     "tensor(float8e4m3fn)": TensorProto.FLOAT8E4M3FN,
     "tensor(float8e5m2)": TensorProto.FLOAT8E5M2,
@@ -63,7 +69,7 @@ def twin(model: onnx.ModelProto, accumulation: Accumulation | None = None) -> on
     source = inline_functions(model)
     if accumulation is not None:
         source = deepcopy(source)
-        raise_opset(source, (), accumulation)
+        accumulation = reach_sums(source, (), accumulation)
     opsets = {entry.domain: entry.version for entry in source.opset_import}
     result = onnx.ModelProto()
     result.ir_version = source.ir_version
@@ -191,8 +197,11 @@ class _Rewriter:
                     exact = self._fresh()
                     roundings += self._round(exact, result.output[position], _LOW_BY_TEXT[text])
                     result.output[position] = exact
-        if self._accumulation is not None and is_tiled(node) and any(map(_is_low, inputs)):
-            return [*tile(result, self._accumulation, self._fresh, self._shapes.get), *roundings]
+        dtype = next((_DTYPE_BY_TEXT[text] for text in inputs if text in _DTYPE_BY_TEXT), None)
+        sums = self._accumulation
+        if sums is not None and dtype is not None and has_low_sum(node, sums, dtype):
+            low_sum = sum_low(result, sums, dtype, self._fresh, self._shapes.get, opset)
+            return [*low_sum, *roundings]
         return [*before, result, *roundings]
 
     def _cast_to_fp8(self, node: onnx.NodeProto, text: str, low: int) -> list[onnx.NodeProto]:

@@ -23,10 +23,10 @@ from mezzo.ir.nodes import Kind, Role, Use
 from mezzo.onnx.edit.opset import default_opset
 from mezzo.onnx.emulate.borders import border_of
 from mezzo.onnx.emulate.int8_activations import SummedAxis, round_operand
+from mezzo.onnx.emulate.low_sums import has_low_sum, sum_low
 from mezzo.onnx.emulate.narrowing import narrow, rounds_twice
 from mezzo.onnx.emulate.switch_quantizing import Quantizer
 from mezzo.onnx.emulate.tags import tag_of
-from mezzo.onnx.emulate.tiles import is_tiled, tile
 from mezzo.onnx.files.marks import is_marked, mark_rounded
 from mezzo.onnx.protos.attributes import constant_tensor
 from mezzo.onnx.protos.graphs import replace_nodes
@@ -318,9 +318,10 @@ class _Switcher:
             copy.input[index] = rounded[name]
         nodes += self._round_activations(copy, number)
         accumulation = self._planning.accumulation
-        if accumulation is not None and number not in self._planning.sums_high and is_tiled(copy):
+        is_summed = accumulation is not None and number not in self._planning.sums_high
+        if accumulation is not None and is_summed and has_low_sum(copy, accumulation, dtype):
             shapes = dict(zip(copy.input, map(visible.shape_of, node.input), strict=True))
-            nodes += tile(copy, accumulation, self._fresh, shapes.get)
+            nodes += sum_low(copy, accumulation, dtype, self._fresh, shapes.get, self._opset)
         else:
             nodes.append(copy)
         names = list(copy.output)

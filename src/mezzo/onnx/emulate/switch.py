@@ -25,7 +25,7 @@ from mezzo.onnx.emulate.precision_switches import SwitchOptions, put_switches
 from mezzo.onnx.emulate.tags import tagged
 from mezzo.onnx.files.block_payloads import BlockPart
 from mezzo.onnx.model import OnnxModel
-from mezzo.onnx.protos.lowcast import raise_opset
+from mezzo.onnx.protos.lowcast import reach_sums
 from mezzo.onnx.protos.names import free_prefix
 from mezzo.onnx.read.reading import OnnxReading
 from mezzo.onnx.run.emulation import check_rounding
@@ -69,7 +69,7 @@ class OnnxEmulator:
         mark_borders(reading, free_prefix(reading.handles.model.graph, "border_"))
         whole = tagged(model, reading)
         source = whole.model
-        raise_opset(source, formats, accumulation)
+        accumulation = reach_sums(source, formats, accumulation)
         declared = list(source.graph.input)
         self.output_names = tuple(port.name for port in source.graph.output)
         result = twin(source, accumulation)

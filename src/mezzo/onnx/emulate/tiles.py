@@ -6,8 +6,10 @@ from acc = 0. Gemm's alpha * acc + beta * C and Conv's bias follow in FP32. Conv
 channels and kernel positions: a tile has as many whole channels as fit, at least one. Each group of
 a grouped Conv is split in the same way.
 
-Covers MatMul, Gemm and Conv of the default domain. ConvTranspose, Einsum, Attention, recurrent and
+Covers MatMul, Gemm and Conv of the default domain, and ConvTranspose where a target's table names
+it: it contracts input channels, of which a tile has at least one. Einsum, Attention, recurrent and
 reducing operators, and fused operators of other domains (FusedMatMul, FusedGemm) use FP32 sums.
+Kernels of a target that sum otherwise are in low_sums.py.
 """
 
 import math
@@ -27,6 +29,8 @@ from mezzo.onnx.schema.types import TO_ONNX
 Shape = Sequence[int | None] | None
 ShapeOf = Callable[[str], Shape]
 _MOST_UNROLLED = 32
+# Bounds of the work on one bounded sum: tiles at least, and elements that all tiles' results hold.
+_LEAST_TILES, _MOST_ELEMENTS = 64, 1 << 26
 
 
 def is_tiled(node: onnx.NodeProto) -> bool:
@@ -34,13 +38,24 @@ def is_tiled(node: onnx.NodeProto) -> bool:
     return node.domain in DEFAULT and node.op_type in ("MatMul", "Gemm", "Conv")
 
 
+def can_tile(node: onnx.NodeProto) -> bool:
+    """Whether `tile` covers an operator of a target's table."""
+    return is_tiled(node) or node.op_type == "ConvTranspose"
+
+
 def tile(
-    node: onnx.NodeProto, accumulation: Accumulation, fresh: Callable[[], str], shape_of: ShapeOf
+    node: onnx.NodeProto,
+    accumulation: Accumulation,
+    fresh: Callable[[], str],
+    shape_of: ShapeOf,
+    *,
+    is_bounded: bool = False,
 ) -> list[onnx.NodeProto]:
     """Build the nodes that replace an FP32 MatMul, Gemm or Conv (opset 13 or newer).
 
     `shape_of` returns an operand's shape. Up to 32 tiles of a known length are unrolled; otherwise
-    a Loop iterates over tiles. `node` is not changed.
+    a Loop iterates over tiles. `is_bounded`: tiles are longer where the result is so large that
+    single terms would take minutes. `node` is not changed.
     """
     work = _Work(fresh)
     match node.op_type:
@@ -48,6 +63,8 @@ def tile(
             parts: _Parts = _MatMul(node, shape_of)
         case "Gemm":
             parts = _Gemm(node, shape_of)
+        case "ConvTranspose":
+            parts = _ConvTranspose(node, shape_of)
         case _:
             parts = _Conv(node, shape_of)
     low = TO_ONNX[accumulation.dtype]
@@ -55,7 +72,7 @@ def tile(
     if length is not None and step is not None and length <= step * _MOST_UNROLLED:
         total = _unroll(parts, work, low, length, step)
     else:
-        total = _loop(parts, work, low, accumulation.tile)
+        total = _loop(parts, work, low, accumulation.tile, is_bounded=is_bounded)
     parts.finish(work, total, node.output[0])
     return work.nodes
 
@@ -72,10 +89,15 @@ def _unroll(parts: "_Parts", work: "_Work", low: int, length: int, step: int) ->
     return total
 
 
-def _loop(parts: "_Parts", work: "_Work", low: int, tile_length: int) -> str:
+def _loop(parts: "_Parts", work: "_Work", low: int, tile_length: int, *, is_bounded: bool) -> str:
     length = parts.length_node(work)
     step = parts.step_node(work, tile_length)
     one = work.integer(1)
+    if is_bounded:
+        elements = work.add("Max", work.add("Size", parts.whole(work)), one)
+        most = work.add("Div", work.integer(_MOST_ELEMENTS), elements)
+        most = work.add("Max", most, work.integer(_LEAST_TILES))
+        step = work.add("Max", step, work.add("Div", length, most))
     trips = work.add("Div", work.add("Add", length, work.add("Sub", step, one)), step)
     trips = work.add("Max", trips, one)  # an empty axis has one empty tile
     body = _Work(work.fresh)
@@ -274,19 +296,20 @@ class _Conv(_Parts):
 
     def partial(self, work: _Work, start: str, end: str) -> str:
         weight = work.slice(self.second, start, end, work.integers(1))
-        return work.like(self.node, [self._channels(work, start, end), weight])
+        data = self._channels(work, self.first, 1, start, end)
+        return work.like(self.node, [data, weight])
 
-    def _channels(self, work: _Work, start: str, end: str) -> str:
-        """The input's channels from `start` to `end` of every group."""
+    def _channels(self, work: _Work, source: str, axis: int, start: str, end: str) -> str:
+        """The channels from `start` to `end` of every group, which lie along an axis."""
         if self.groups == 1:
-            return work.slice(self.first, start, end, work.integers(1))
+            return work.slice(source, start, end, work.integers(axis))
         scalar = work.integers()
         ends = [work.add("Reshape", place, scalar) for place in (start, end)]
         within = work.add("Range", *ends, work.integer(1))
         groups = work.constant(np.arange(self.groups)[:, None], np.int64)
         firsts = work.add("Mul", groups, self.length_node(work))
         places = work.add("Reshape", work.add("Add", firsts, within), work.integers(-1))
-        return work.add("Gather", self.first, places, axis=1)
+        return work.add("Gather", source, places, axis=axis)
 
     def finish(self, work: _Work, total: str, result: str) -> None:
         if self.extra:
@@ -300,3 +323,24 @@ class _Conv(_Parts):
             )
             total = work.add("Add", total, column)
         super().finish(work, total, result)
+
+
+class _ConvTranspose(_Conv):
+    """The filter is [input channels, output channels of a group, ...kernel]."""
+
+    def __init__(self, node: onnx.NodeProto, shape_of: ShapeOf) -> None:
+        super().__init__(node, shape_of)
+        weight = self.shapes[1]
+        channels = None if weight is None else weight[0]
+        self.length = None if channels is None else channels // self.groups
+
+    def length_node(self, work: _Work) -> str:
+        return work.add("Div", work.length(self.second, 0), work.integer(self.groups))
+
+    def step_node(self, work: _Work, tile_length: int) -> str:
+        step = self.step(tile_length)
+        return work.integer(1 if step is None else step)
+
+    def partial(self, work: _Work, start: str, end: str) -> str:
+        data = self._channels(work, self.first, 1, start, end)
+        return work.like(self.node, [data, self._channels(work, self.second, 0, start, end)])

@@ -112,6 +112,12 @@ def _native(runnable: RunnableModel) -> Run:
     return native_session(runnable.model, weights=runnable.weights, settings=ALL_CORES).run
 
 
+def _find_runtime(target: Target, *, is_timed: bool) -> str:
+    from mezzo.onnx.profile.runtimes import run_on, timed_on
+
+    return timed_on(target) if is_timed else run_on(target)
+
+
 class OnnxProfiler:
     """Times a model and its variants in a child process."""
 
@@ -142,10 +148,11 @@ class OnnxProfiler:
 
         return profile_models(variants, target, feeds, label_of, weights, effort, write)
 
-    def find_timed(self, target: Target) -> str:
-        from mezzo.onnx.profile.runtimes import timed_on
+    def find_loaded(self, target: Target) -> str:
+        return _find_runtime(target, is_timed=False)
 
-        return timed_on(target)
+    def find_timed(self, target: Target) -> str:
+        return _find_runtime(target, is_timed=True)
 
     def stopwatch(self, target: Target, feeds: Feeds, loading: Loading) -> Stopwatch:
         from mezzo.onnx.profile.stopwatch import OnnxStopwatch

@@ -8,17 +8,19 @@ from typing import Any
 from mezzo.common.errors import InputError
 from mezzo.common.message_style import option
 from mezzo.common.packages import find_version, missing
-from mezzo.onnx.profile import onnxruntime, openvino
+from mezzo.onnx.profile import onnxruntime, openvino, webgpu
 from mezzo.onnx.profile.loaded import LoadedModel, LoadOptions, Profiling
 from mezzo.onnx.run.runtime_libraries import load_onnxruntime
 from mezzo.plugins.discovery import built_in_targets
 from mezzo.tables.runtime import Runtime
 from mezzo.tables.target import Target
 
+_WEBGPU = "webgpu"
 # Drivers of mezzo's own. Other names of drivers are functions of plug-ins.
 _DRIVERS: Mapping[str, Callable[[Path, Mapping[str, Any], Path, LoadOptions], LoadedModel]] = {
     "onnxruntime": onnxruntime.load,
     "openvino": openvino.load,
+    _WEBGPU: webgpu.load,
 }
 
 
@@ -26,6 +28,8 @@ def installed_version(runtime: Runtime) -> str | None:
     """The installed version of a runtime; None where it is not installed, or lacks the target's
     execution provider.
     """
+    if runtime.driver == _WEBGPU:
+        return webgpu.find_version(runtime.package)
     version = find_version(runtime.module or runtime.package)
     if version is None or runtime.provider is None:
         return version
@@ -36,13 +40,29 @@ def timed_on(target: Target) -> str:
     """The runtime that loads and times models for a target, with its version, such as "onnxruntime
     1.31.1".
 
+    Raises InputError: mezzo cannot time the target's models, or the runtime is not installed.
+    """
+    if target.runtime is None or not target.runtime.can_time:
+        names = _built_in(lambda runtime: runtime.can_time)
+        raise InputError(f"target {target.name!r} is not timed here; time on {names}")
+    return run_on(target)
+
+
+def run_on(target: Target) -> str:
+    """The runtime that loads models for a target, with its version.
+
     Raises InputError: mezzo cannot run the target's models, or the runtime is not installed.
     """
     runtime = target.runtime
     if runtime is None or runtime.driver is None:
         names = _built_in(lambda runtime: runtime.driver is not None)
-        raise InputError(f"target {target.name!r} is not timed here; time on {names}")
+        raise InputError(f"target {target.name!r} does not run here; run it on {names}")
     version = installed_version(runtime)
+    if version is None and runtime.driver == _WEBGPU:
+        raise InputError(
+            f"target {target.name!r}: no device is set up; let {webgpu.VARIABLE} name a"
+            " folder with node_modules, as `make device` of mezzo's repository makes one"
+        )
     if version is None:
         raise missing(runtime.package, f"target {target.name!r}")
     return f"{runtime.module or runtime.package} {version}"

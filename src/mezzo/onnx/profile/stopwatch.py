@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -195,7 +196,7 @@ class _Child:
 
     def _give_up(self) -> None:
         self._is_late = True
-        self._process.kill()
+        self._kill()
 
     def spell_end(self, limit_s: float) -> str:
         """The reason for the end of the process, as text."""
@@ -205,8 +206,14 @@ class _Child:
         self._errors.seek(0)
         return f"crashed (exit code {code}){spell_last_line(self._errors.read())}"
 
-    def end(self) -> None:
+    def _kill(self) -> None:
+        """Kill the process and those that it started."""
+        if hasattr(os, "killpg") and self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.kill()
+
+    def end(self) -> None:
+        self._kill()
         for pipe in (self._process.stdin, self._process.stdout, self._errors):
             assert pipe is not None, "it was opened"
             with suppress(OSError):  # an unread request

@@ -74,6 +74,22 @@ def raise_opset(
     model.CopyFrom(upgraded.model)
 
 
+def reach_sums(
+    model: onnx.ModelProto, formats: Collection[DType], accumulation: Accumulation | None
+) -> Accumulation | None:
+    """Upgrade `model` as `raise_opset` does, and return the accumulation that it can be emulated
+    with: None in place of a target's, if that needs a newer opset than the model can reach.
+    """
+    try:
+        raise_opset(model, formats, accumulation)
+    except ContractError:
+        if accumulation is None or accumulation.kernels is None:
+            raise
+        raise_opset(model, formats, None)
+        return None
+    return accumulation
+
+
 def round_nodes(
     source: str, result: str, low: int, fresh: Callable[[], str]
 ) -> list[onnx.NodeProto]:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from mezzo.common.errors import InputError
 from mezzo.common.machine import Machine, find_gpus
 from mezzo.common.packages import find_version
+from mezzo.contracts.plans import Accumulation
 from mezzo.formats.dtypes import LOW_DTYPES, DType
 from mezzo.formats.format_words import FORMAT_DTYPES
 from mezzo.plugins.discovery import built_in_targets, runnable_targets
@@ -63,6 +64,18 @@ def recorded_gain(target: str, low: DType) -> Gain | None:
         return None
 
 
+def recorded_sums(target: str | None, low: DType | None) -> Accumulation | None:
+    """How the kernels of a target sum in a format, by the target's name; None if in FP32, or if
+    the target is unknown.
+    """
+    if target is None or low is None:
+        return None
+    try:
+        return Accumulation.of(find_target(target), (low,))
+    except InputError:
+        return None
+
+
 class Candidate(NamedTuple):
     """A target whose runtime is installed here, and the formats that its table expects to gain on
     this machine, as an option: "bf16", "int8", "int8,bf16". `is_timed`: whether mezzo can run it.
@@ -98,7 +111,7 @@ def find_candidates(machine: Machine) -> list[Candidate]:
     # nvidia-smi takes seconds on some machines.
     gpus = find_gpus() if any(runtime.hardware == NVIDIA_GPU for _, runtime in installed) else ()
     candidates = [
-        Candidate(target.name, to, is_timed=runtime.driver is not None)
+        Candidate(target.name, to, is_timed=runtime.can_time)
         for target, runtime in installed
         if _has_hardware(runtime, gpus)
         for to in _gaining_formats(target, machine)

@@ -266,6 +266,8 @@ def report_targets(
             lines += [blank(), _tabulate_quantized(layout, target)]
         if target.in_blocks:
             lines += [blank(), _tabulate_blocks(layout, target)]
+        if target.sums:
+            lines += [blank(), _tabulate_sums(layout, target)]
         lines.append(blank())
     return lines[:-1]
 
@@ -320,6 +322,13 @@ def _tabulate_blocks(layout: Layout, target: Target) -> RenderableType:
     return table
 
 
+def _tabulate_sums(layout: Layout, target: Target) -> RenderableType:
+    table = make_table(layout, "sums", "in", "accumulators", "source", fixed=("in",))
+    for ops, *cells in sum_rows(target):
+        table.add_row(Text(ops, style="cyan"), *cells)
+    return table
+
+
 def _spell_where(
     versions: tuple[int, int], attributes: Mapping[str, object], needs: Sequence[str]
 ) -> str:
@@ -331,6 +340,18 @@ def _spell_where(
     if needs:
         parts.append(f"with {_join_needs(needs)}")
     return ", ".join(parts)
+
+
+def sum_rows(target: Target) -> list[tuple[str, str, str, str]]:
+    """Sums in low formats by (operators, format, accumulators, source)."""
+    rows = []
+    for row in target.sums:
+        terms = "each term" if row.tile == 1 else f"{row.tile} terms"
+        lanes = "one" if row.lanes == 1 else f"{row.lanes}, added in pairs"
+        accumulators = f"{lanes}, rounded after {terms}"
+        source = _cite(row.source, row.since)
+        rows.append((", ".join(sorted(row.ops)), str(row.dtype), accumulators, source))
+    return rows
 
 
 def quantized_rows(target: Target) -> list[tuple[str, str, str, str, str]]:

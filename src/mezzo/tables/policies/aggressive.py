@@ -33,6 +33,7 @@ POLICY = Policy(
             "constant-near-range",
             "constant-out-of-range",
             "exact-operand",
+            "low-count",
             "returns-to-integers",
         }
     ),

@@ -11,6 +11,7 @@ from mezzo.formats.dtypes import HIGH, DType
 from mezzo.tables.block_kernels import MATMUL_N_BITS, BlockKernel
 from mezzo.tables.rows import EVERY_VERSION
 from mezzo.tables.runtime import Runtime
+from mezzo.tables.sums import LowSum
 from mezzo.tables.target import Gain, KernelListing, Refusal, Target, kernels
 
 _SOURCE = (
@@ -53,6 +54,14 @@ _FAILS = (
         source=_TRIED,
         dtypes=frozenset({DType.FLOAT16}),
         versions=(14, EVERY_VERSION[1]),
+        since="ONNX Runtime 1.30.0",
+    ),
+    Refusal(
+        dialect="onnx",
+        op="CumSum",
+        because="adds one term after another in f16: 4,096 ones are 2,048",
+        source=_TRIED,
+        dtypes=frozenset({DType.FLOAT16}),
         since="ONNX Runtime 1.30.0",
     ),
     Refusal(
@@ -104,6 +113,33 @@ _IN_BLOCKS = tuple(
     for bits, multiple in ((4, 2), (8, None))
 )
 
+# On this device each product is rounded too; a GPU may round a product and its addition once.
+_SUMS_MEASURED = (
+    "benchmarks/device_sums.py, on onnxruntime-web 1.30.0, Vulkan on Mesa 25's lavapipe"
+)
+
+
+def _low_sum(ops: str, lanes: int = 1) -> LowSum:
+    return LowSum(
+        ops=frozenset(ops.split()),
+        dtype=DType.FLOAT16,
+        lanes=lanes,
+        source=_SUMS_MEASURED,
+        since="ONNX Runtime 1.30.0",
+    )
+
+
+_SUMS = (
+    _low_sum("Conv ConvTranspose Gemm MatMul"),
+    # Where there is one result, 256 lanes.
+    _low_sum(
+        "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMean ReduceSum ReduceSumSquare",
+        lanes=64,
+    ),
+    _low_sum("AveragePool GlobalAveragePool", lanes=128),
+    _low_sum("Softmax", lanes=64),
+)
+
 TARGET = Target(
     name="onnxruntime-web",
     also=(
@@ -120,6 +156,8 @@ TARGET = Target(
     ),
     runtime=Runtime(
         package="onnxruntime-web",
+        driver="webgpu",
+        is_timed=False,
         hardware="WebGPU",
         elsewhere="npm install onnxruntime-web, and load the result in a browser",
     ),
@@ -128,6 +166,7 @@ TARGET = Target(
         " probed here"
     ),
     refusals=_FAILS,
+    sums=_SUMS,
     newest={"onnx": 26},
     formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
     in_blocks=_IN_BLOCKS,

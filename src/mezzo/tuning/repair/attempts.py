@@ -85,9 +85,12 @@ def check(
     known: Comparison | None = None,
 ) -> Comparison:
     """Compare a result with the source model by emulation, within a goal or the default budget of
-    its low format. `known`: an earlier comparison on the data.
+    its low format, with sums as the goal's or the target's. `known`: an earlier comparison on the
+    data.
     """
-    options = ComparisonOptions(low=planned.options.planning.low, known=known)
+    planning = planned.options.planning
+    sums = (None if goal is None else goal.accumulation) or planning.sums
+    options = ComparisonOptions(low=planning.low, known=known, accumulation=sums)
     if goal is not None:
         options = replace(
             options, max_error=goal.max_error, metric=goal.metric, max_drop=goal.max_drop
@@ -180,6 +183,7 @@ class Attempts:
         goal = Goal(
             max_error=lifted.comparison.verdict.budget,
             margin=_MARGIN_ON_FEW,
+            accumulation=lifted.options.planning.sums,
             shares=shares_of(lifted.comparison),
         )
         session, scores = DataSession(data=self.data), self.scores.within("what was lifted")
@@ -207,7 +211,12 @@ class Attempts:
         choosing = Tuner(
             self.model,
             failed.options,
-            Goal(max_error=budget, margin=1.0, shares=shares),
+            Goal(
+                max_error=budget,
+                margin=1.0,
+                accumulation=failed.options.planning.sums,
+                shares=shares,
+            ),
             DataSession(data=self.data),
             self.scores.within("repair"),
             most_evaluations=_EVALUATIONS,

@@ -1,6 +1,6 @@
 """Check of a result on its target's runtime, if installed: it is loaded, its INT8 kernels are
 counted in the runtime's optimized graph, its outputs are compared with FP32's, and it is timed
-against FP32.
+against FP32 where times mean anything.
 
 Deviations from the plan are repaired in a bounded number of rounds. A quantized unit with which the
 runtime fails or has wrong outputs returns to floats, and low floats of one operator type to FP32. A
@@ -167,13 +167,15 @@ class _Check:
             if outcome.products is None or not outcome.products.in_floats:
                 break
             outcome = self._without_floats(outcome)
-        if may_change and outcome.because is None:
+        target = self.now.options.planning.target
+        is_timed = target.runtime is not None and target.runtime.is_timed
+        if may_change and outcome.because is None and is_timed:
             outcome = self._with_late_ranges(outcome)
         timing = None
-        if outcome.because is None:
+        if outcome.because is None and is_timed:
             timing, outcome = self._time(outcome, may_change)
         check = RuntimeCheck(
-            target=self.now.options.planning.target.name,
+            target=target.name,
             runtime=self.runtime,
             fault=outcome.fault,
             comparison=outcome.comparison,

@@ -36,7 +36,7 @@ _RESULT, _FLOATS, _OTHER = "result", "floats alone", "other result"
 def find_runtime(profiler: Profiler, target: "Target") -> str | None:
     """A target's runtime with its version, if installed and able to run whole models."""
     try:
-        return profiler.find_timed(target)
+        return profiler.find_loaded(target)
     except InputError:
         return None
 
