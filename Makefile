@@ -93,8 +93,8 @@ format: $(VENV)/.test  ## repair what ruff can repair
 
 .PHONY: types
 types: $(VENV)/.test  ## mypy, strict; the tests as far as tests/mypy.ini says
-	@$(BIN)/python -m mypy
-	@$(BIN)/python tools/check_tests.py
+	@$(BIN)/python tools/check_tests.py & tests=$$!; code=0; \
+		$(BIN)/python -m mypy || code=1; wait $$tests || code=1; exit $$code
 
 $(VENV)/.docs: pyproject.toml | $(VENV)/.made
 	@echo "installing mezzo and what builds its pages"

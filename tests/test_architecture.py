@@ -94,7 +94,7 @@ _LATE = {
     "conversion": (9, "results are named by all verbs; the front end and what shows one are loaded when one is there"),
     "ir": (2, "graphs are named everywhere; numpy is loaded when one is planned"),
     "numerics": (2, "Pillow and tokenizers are optional, and loaded when images or text are read"),
-    "onnx": (23, "runtimes, laboratories, test cases and onnx-ir are loaded where a model or a verb needs them"),
+    "onnx": (25, "runtimes, laboratories, test cases and onnx-ir are loaded where a model or a verb needs them"),
     "planner": (13, "discovery imports every strategy to list it; numpy is loaded when one assigns"),
     "plugins": (2, "metadata of other packages is read when plug-ins are listed"),
     "report": (

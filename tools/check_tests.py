@@ -1,4 +1,4 @@
-"""Checks the types of the tests, folder by folder, as each finds the modules beside it: python tools/check_tests.py"""
+"""Checks the types of the tests: python tools/check_tests.py"""
 
 import os
 import subprocess
@@ -6,32 +6,34 @@ import sys
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
-_SHARED = (TESTS, TESTS / "support", TESTS.parent / "tools")
-# Tests of the tools that write pages import these from their folder.
-_TOOLS = {"docs": (TESTS.parent / "tools" / "pages",)}
+_TOOLS = (TESTS.parent / "tools", TESTS.parent / "tools" / "pages")
 # Folders whose modules name each other as parts of a package.
 _PACKAGES = frozenset({"plugins", "spellings"})
 
 
+def _files_by_run() -> list[list[str]]:
+    """Files by run of mypy, which takes no two modules of one name: several folders have a conftest.py."""
+    files_by_run: list[list[str]] = []
+    run_by_name: dict[str, int] = {}
+    for path in sorted(TESTS.rglob("*.py")):
+        run = run_by_name.get(path.name, 0)
+        run_by_name[path.name] = run + 1
+        if run == len(files_by_run):
+            files_by_run.append([])
+        files_by_run[run].append(str(path))
+    return files_by_run
+
+
 def check() -> int:
     """Print what mypy finds; 1 if anything."""
-    code = 0
-    for folder in sorted({path.parent for path in TESTS.rglob("*.py")}):
-        files = [str(path) for path in sorted(folder.glob("*.py"))]
-        shared = _SHARED if folder.name in _PACKAGES else (*_SHARED, folder)
-        environment = {**os.environ, "MYPYPATH": os.pathsep.join(map(str, (*shared, *_TOOLS.get(folder.name, ()))))}
-        words = [
-            sys.executable,
-            "-m",
-            "mypy",
-            "--no-error-summary",
-            "--explicit-package-bases",
-            "--config-file",
-            str(TESTS / "mypy.ini"),
-            *files,
-        ]
-        code |= subprocess.run(words, env=environment).returncode
-    return int(bool(code))
+    folders = sorted({path.parent for path in TESTS.rglob("*.py")})
+    roots = [TESTS, *_TOOLS, *(folder for folder in folders if folder.name not in _PACKAGES)]
+    environment = {**os.environ, "MYPYPATH": os.pathsep.join(map(str, dict.fromkeys(roots)))}
+    words = [sys.executable, "-m", "mypy", "--no-error-summary", "--explicit-package-bases"]
+    # Options differ from those of the package, so a cache in common would never be of use to either.
+    words += ["--cache-dir", str(TESTS.parent / ".mypy_cache" / "tests"), "--config-file", str(TESTS / "mypy.ini")]
+    codes = [subprocess.run([*words, *files], env=environment).returncode for files in _files_by_run()]
+    return int(any(codes))
 
 
 if __name__ == "__main__":

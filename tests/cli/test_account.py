@@ -1,5 +1,7 @@
 """Every command that measures or converts prints one account, as the schema says, and a report that fits a terminal."""
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -9,8 +11,9 @@ import sys
 import jsonschema
 import onnx
 import pytest
-from test_terminal import DIGITS, run_in_terminal
+from command_lines import DIGITS
 
+from mezzo.cli import main
 from mezzo.report.records.account import schema
 
 HOSTILE = "a\x1b[31mb[bold]c[/nope]\u202ed\r\n"
@@ -48,6 +51,25 @@ OPTIONAL = {"settings", "notes", "costs"}
 ALWAYS = {"format", "command", "versions", "models"}
 
 
+class _Terminal(io.StringIO):
+    """A stream that says it is a terminal; test_terminal.py has real ones."""
+
+    def isatty(self):
+        return True
+
+
+def shown_in_terminal(words, monkeypatch):
+    """What the command line shows in a terminal of 80 columns."""
+    for name, value in {"COLUMNS": "80", "LINES": "50", "TERM": "xterm-256color"}.items():
+        monkeypatch.setenv(name, value)
+    for name in ("NO_COLOR", "CI", "GITHUB_ACTIONS"):
+        monkeypatch.delenv(name, raising=False)
+    screen = _Terminal()
+    with contextlib.redirect_stdout(screen), contextlib.redirect_stderr(screen):
+        assert main(list(words)) == 0
+    return screen.getvalue()
+
+
 @pytest.fixture
 def digits(run, save_data, tmp_path, monkeypatch):
     """A folder with the demo model, its FP16 form and data."""
@@ -69,10 +91,11 @@ def test_account_is_as_the_schema_says(run, digits, name):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_report_fits_a_terminal_and_is_plain_in_a_pipe(run, digits, name):
+def test_report_fits_a_terminal_and_is_plain_in_a_pipe(run, digits, monkeypatch, name):
     plain = run(*COMMANDS[name])
     assert (plain.code, plain.err) == (0, "") and plain.out.isascii() and "\x1b" not in plain.out
-    shown = run_in_terminal(*COMMANDS[name])
+    shown = shown_in_terminal(COMMANDS[name], monkeypatch)
+    assert "\x1b[" in shown
     lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown).splitlines()
     # Commands to try next are never wrapped: they are copied. What is told first is one line, as errors are.
     assert max(len(line) for line in lines if not line.startswith(("  mezzo ", "next    mezzo ", "mezzo: "))) <= 80

@@ -6,11 +6,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-_SMALL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx"
+_DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 _COMMANDS = (
     ("compare", "digits.onnx", "digits.onnx", "--data", "x.npz"),
     ("bench", "digits.onnx", "digits.onnx", "--runs", "2"),
@@ -24,14 +26,22 @@ def _may_trace() -> bool:
     return _STRACE is not None and subprocess.run([_STRACE, "true"], capture_output=True, check=False).returncode == 0
 
 
-@pytest.fixture
-def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save_data: object) -> Mapping[str, str]:
-    """The environment of a user who set nothing, with a home and a temporary folder of its own."""
-    monkeypatch.chdir(tmp_path)
-    shutil.copy(_SMALL, "digits.onnx")
-    assert callable(save_data)
-    save_data("x.npz")
-    places = {"HOME": tmp_path / "home", "TMPDIR": tmp_path / "tmp", "XDG_CACHE_HOME": tmp_path / "home" / "cache"}
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """What a command left: files, and the calls that concern networks; None where it was not traced."""
+
+    code: int
+    errors: bytes
+    left: list[str]
+    trace: str | None
+
+
+def _lay_out(folder: Path) -> Mapping[str, str]:
+    """A model, data, and the environment of a user who set nothing, with a home and a temporary folder of its own."""
+    shutil.copy(_DIGITS / "digits.onnx", folder)
+    with np.load(_DIGITS / "heldout.npz") as held:
+        np.savez(folder / "x.npz", image=held["image"][:48])
+    places = {"HOME": folder / "home", "TMPDIR": folder / "tmp", "XDG_CACHE_HOME": folder / "home" / "cache"}
     for place in places.values():
         place.mkdir(exist_ok=True)
     kept = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
@@ -44,33 +54,39 @@ def _left(environment: Mapping[str, str]) -> list[str]:
     return [str(path) for folder in folders for path in folder.rglob("*") if not path.is_dir()]
 
 
-@pytest.mark.parametrize("words", _COMMANDS, ids=" ".join)
-def test_commands_leave_no_file_in_home_or_temporary_folder(words: tuple[str, ...], private: Mapping[str, str]) -> None:
-    done = subprocess.run([sys.executable, "-m", "mezzo", *words], env=private, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert _left(private) == []
+@pytest.fixture(scope="module", params=_COMMANDS, ids=" ".join)
+def done(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> _Done:
+    """One command, run once for all that is asked of it."""
+    folder = tmp_path_factory.mktemp("telemetry")
+    environment, trace = _lay_out(folder), folder / "trace"
+    tracing = [str(_STRACE), "-f", "-qq", "-e", "trace=%network", "-o", str(trace)] if _may_trace() else []
+    words = [*tracing, sys.executable, "-m", "mezzo", *request.param]
+    ran = subprocess.run(words, cwd=folder, env=environment, capture_output=True, check=False)
+    return _Done(ran.returncode, ran.stderr, _left(environment), trace.read_text() if tracing else None)
 
 
-@pytest.mark.skipif(not _may_trace(), reason="needs strace, and leave to trace a process")
-@pytest.mark.parametrize("words", _COMMANDS, ids=" ".join)
-def test_commands_open_no_connection(words: tuple[str, ...], private: Mapping[str, str], tmp_path: Path) -> None:
-    trace = tmp_path / "trace"
-    tracing = [str(_STRACE), "-f", "-qq", "-e", "trace=%network", "-o", str(trace)]
-    done = subprocess.run(
-        [*tracing, sys.executable, "-m", "mezzo", *words], env=private, capture_output=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert not re.findall(r".*\b(?:AF_INET|AF_INET6|AF_PACKET)\b.*", trace.read_text())
+def test_commands_leave_no_file_in_home_or_temporary_folder(done: _Done) -> None:
+    assert done.code == 0, done.errors
+    assert done.left == []
 
 
-def test_library_that_was_imported_before_is_told_nothing_of_models(private: Mapping[str, str]) -> None:
+def test_commands_open_no_connection(done: _Done) -> None:
+    if done.trace is None:
+        pytest.skip("needs strace, and leave to trace a process")
+    assert done.code == 0, done.errors
+    assert not re.findall(r".*\b(?:AF_INET|AF_INET6|AF_PACKET)\b.*", done.trace)
+
+
+def test_library_that_was_imported_before_is_told_nothing_of_models(tmp_path: Path) -> None:
     code = (
         "import onnxruntime, mezzo, sys\n"
         "mezzo.compare('digits.onnx', 'digits.onnx', data='x.npz')\n"
         "from mezzo.onnx.run.runtime_libraries import load_onnxruntime\n"
         "assert load_onnxruntime() is onnxruntime\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], env=private, capture_output=True, check=False, text=True)
+    private = _lay_out(tmp_path)
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, cwd=tmp_path, env=private, capture_output=True, check=False, text=True)
     assert done.returncode == 0, done.stderr
     kept = b"".join(Path(name).read_bytes() for name in _left(private))
     assert b"digits" not in kept and b"SessionCreation" not in kept

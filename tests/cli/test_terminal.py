@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from command_lines import ask_once
 
 from mezzo.cli.hints.examples import EXAMPLES
 from mezzo.cli.progress import Patience
@@ -70,6 +71,7 @@ def test_examples_run_as_written(run, save_data, tmp_path, monkeypatch, command)
     monkeypatch.chdir(tmp_path)
     Path("model.onnx").write_bytes(DIGITS.read_bytes())
     save_data("data.npz")
+    monkeypatch.setattr("mezzo.onnx.doctor.examine.ask", ask_once)
     for words, _ in EXAMPLES[command]:
         name, *rest = shlex.split(words.partition(" | ")[0])
         assert name == "mezzo"

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from command_lines import ask_once
 
 from mezzo.cli import main
 
@@ -78,6 +79,7 @@ def _param(page: Path) -> object:
 @pytest.mark.parametrize("page", [_param(page) for page in _RUN], ids=[name_of(page) for page in _RUN])
 def test_every_block_of_a_page_runs_and_shows_what_is_printed(page, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")  # as where no terminal is
+    monkeypatch.setattr("mezzo.onnx.doctor.examine.ask", ask_once)
     if "torch._dynamo" in sys.modules:  # it compiles modules of torch.nn up to eight times in a process, of all pages
         sys.modules["torch._dynamo"].reset()
     outdated = outdated_of(page)

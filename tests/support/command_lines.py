@@ -1,8 +1,11 @@
 """What tests of the command line share: models, and what a command leaves."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+
+from mezzo.onnx.doctor import children
 
 SMALL = """
 <ir_version: 10, opset_import: ["" : 21]>
@@ -26,3 +29,13 @@ class Ran:
 
 
 Run = Callable[..., Ran]
+
+
+def ask_once(questions: Sequence[children.Question], progress: object) -> dict[children.Question, children.Answer]:
+    """What `mezzo doctor` asks a dozen processes, asked once by all who only show it; test_doctor.py asks anew."""
+    return _answers(tuple(questions))
+
+
+@cache
+def _answers(questions: tuple[children.Question, ...]) -> dict[children.Question, children.Answer]:
+    return children.ask(questions, lambda *state: None)

@@ -59,8 +59,8 @@ def _ask_target(name: str) -> Mapping[str, Any]:
     import numpy as np
     import onnx.parser
 
+    from mezzo.onnx.profile.drivers import load_model
     from mezzo.onnx.profile.loaded import LoadOptions
-    from mezzo.onnx.profile.runtimes import load_model
 
     runtime = target(name).runtime
     assert runtime is not None and runtime.driver is not None, "it can be run"

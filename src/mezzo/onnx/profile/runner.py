@@ -14,9 +14,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
+from mezzo.onnx.profile.drivers import load_model
 from mezzo.onnx.profile.feedfiles import ANSWERS, read_feeds, write_feeds
 from mezzo.onnx.profile.loaded import LoadedModel, LoadOptions, Profiling
-from mezzo.onnx.profile.runtimes import load_model
 
 _WARM_CALLS = 2  # the first call allocates, the second may still compile
 

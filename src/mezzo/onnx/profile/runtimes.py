@@ -1,34 +1,22 @@
-"""Runtimes of targets on this machine: installed versions, and models loaded by a driver."""
+"""Runtimes of targets on this machine, and their installed versions."""
 
-import importlib
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 from mezzo.common.errors import InputError
 from mezzo.common.message_style import option
 from mezzo.common.packages import find_version, missing
-from mezzo.onnx.profile import onnxruntime, openvino, webgpu
-from mezzo.onnx.profile.loaded import LoadedModel, LoadOptions, Profiling
+from mezzo.onnx.profile import webgpu
 from mezzo.onnx.run.runtime_libraries import load_onnxruntime
 from mezzo.plugins.discovery import built_in_targets
 from mezzo.tables.runtime import Runtime
 from mezzo.tables.target import Target
-
-_WEBGPU = "webgpu"
-# Drivers of mezzo's own. Other names of drivers are functions of plug-ins.
-_DRIVERS: Mapping[str, Callable[[Path, Mapping[str, Any], Path, LoadOptions], LoadedModel]] = {
-    "onnxruntime": onnxruntime.load,
-    "openvino": openvino.load,
-    _WEBGPU: webgpu.load,
-}
 
 
 def installed_version(runtime: Runtime) -> str | None:
     """The installed version of a runtime; None where it is not installed, or lacks the target's
     execution provider.
     """
-    if runtime.driver == _WEBGPU:
+    if runtime.driver == webgpu.DRIVER:
         return webgpu.find_version(runtime.package)
     version = find_version(runtime.module or runtime.package)
     if version is None or runtime.provider is None:
@@ -58,7 +46,7 @@ def run_on(target: Target) -> str:
         names = _built_in(lambda runtime: runtime.driver is not None)
         raise InputError(f"target {target.name!r} does not run here; run it on {names}")
     version = installed_version(runtime)
-    if version is None and runtime.driver == _WEBGPU:
+    if version is None and runtime.driver == webgpu.DRIVER:
         raise InputError(
             f"target {target.name!r}: no device is set up; let {webgpu.VARIABLE} name a"
             " folder with node_modules, as `make device` of mezzo's repository makes one"
@@ -92,35 +80,3 @@ def _built_in(is_fit: Callable[[Runtime], bool]) -> str:
     return " or ".join(
         sorted(each.name for each in targets if each.runtime is not None and is_fit(each.runtime))
     )
-
-
-def load_model(
-    driver: str, path: Path, feeds: Mapping[str, Any], folder: Path, options: LoadOptions
-) -> LoadedModel:
-    """Load a model in a target's runtime, by `Runtime.driver`. Traces of runs and the runtime's own
-    graph are written to `folder`, if the options ask for them.
-
-    Raises whatever the runtime raises.
-    """
-    if driver in _DRIVERS:
-        return _DRIVERS[driver](path, feeds, folder, options)
-    if options.profiling is not Profiling.NOTHING:
-        raise RuntimeError(f"{driver} has no profile of {options.profiling.value}")
-    module, _, function = driver.partition(":")
-    run = getattr(importlib.import_module(module), function)(path, options.threads)
-    return _PluginModel(run, feeds)
-
-
-class _PluginModel(LoadedModel):
-    """A model in a plug-in's runtime: outputs, but neither kernels nor layers."""
-
-    def __init__(
-        self, run: Callable[[Mapping[str, Any]], Mapping[str, Any]], feeds: Mapping[str, Any]
-    ) -> None:
-        self._run, self._feeds = run, feeds
-
-    def call(self) -> None:
-        self._run(self._feeds)
-
-    def answer(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
-        return self._run(feeds)

@@ -14,11 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from mezzo.onnx.files.files import load as open_model
-from mezzo.onnx.files.save import save
 from mezzo.onnx.profile.loaded import LoadedModel, LoadOptions, Profiling
 
-VARIABLE = "MEZZO_WEBGPU"
+DRIVER, VARIABLE = "webgpu", "MEZZO_WEBGPU"
 _SCRIPT = Path(__file__).with_suffix(".mjs")
 
 
@@ -48,6 +46,10 @@ def load(
     """
     if options.profiling is not Profiling.NOTHING:
         raise RuntimeError(f"ONNX Runtime Web has no profile of {options.profiling.value}")
+    # Every process that runs a model imports this module.
+    from mezzo.onnx.files.files import load as open_model
+    from mezzo.onnx.files.save import save
+
     source = open_model(path, trust_external_paths=True)  # checked when mezzo first opened it
     if source.is_external:
         path = folder / "web.onnx"

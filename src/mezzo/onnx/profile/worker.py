@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from mezzo.onnx.profile.drivers import load_model
 from mezzo.onnx.profile.feedfiles import read_feeds
 from mezzo.onnx.profile.loaded import LoadedModel, LoadOptions, Profiling
-from mezzo.onnx.profile.runtimes import load_model
 
 # For a normal distribution: the interquartile range in standard deviations, and the standard error
 # of the interquartile mean relative to the mean's. The reported spread is two standard errors.
