@@ -1,6 +1,7 @@
 """Budgets of `mezzo tune` for weights in 4 and 8 bits: whether each is held, and how well it was predicted.
 
     python benchmarks/low_bit_budgets.py --only bytes minilm
+    python benchmarks/low_bit_budgets.py --only bytes --of bytes --budgets 20
     python benchmarks/low_bit_budgets.py --only smollm2-off-grid --budgets 3 --json out/low_bit/budgets-smollm2.json
 
 The models are those of low_bit.py. Budgets of error lie evenly, as ratios, between a tenth of the error of the fewest
@@ -34,6 +35,7 @@ import mezzo
 from mezzo.common.errors import MezzoError
 
 TO = "int4,int8w"
+KINDS = ("error", "bytes")
 LEAST_SHARE = 0.1  # of the error in the fewest bytes
 
 
@@ -119,10 +121,11 @@ def measure(options: argparse.Namespace) -> Iterator[Budget]:
             if coarsest.fresh is None or coarsest.bytes is None or finest.bytes is None:
                 yield coarsest
                 continue
-            for share in np.geomspace(LEAST_SHARE, 1.0, options.budgets):
+            counts = {kind: options.budgets if kind in options.of else 0 for kind in KINDS}
+            for share in np.geomspace(LEAST_SHARE, 1.0, counts["error"]):
                 yield searches.run(max_error=float(share * coarsest.fresh))
             # What a plan says in the file takes some bytes more or less.
-            for most in np.linspace(1.01 * coarsest.bytes, finest.bytes, options.budgets):
+            for most in np.linspace(1.01 * coarsest.bytes, finest.bytes, counts["bytes"]):
                 yield searches.run(max_bytes=math.ceil(most))
 
 
@@ -165,6 +168,7 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=["bytes", "minilm"], help="models, globs")
     parser.add_argument("--budgets", type=int, default=10, help="of error, and of bytes, of each model")
+    parser.add_argument("--of", nargs="+", default=KINDS, choices=KINDS, help="kinds of budgets")
     parser.add_argument("--target", default="onnxruntime-cpu")
     parser.add_argument("--minutes", type=float, default=30, help="that the byte model trains")
     parser.add_argument("--cache", type=Path, default=Path("out/low_bit"), help="folder of models")

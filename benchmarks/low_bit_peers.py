@@ -22,7 +22,7 @@ import numpy as np
 
 _BLOCK = 32
 _PACKAGES = (
-    "onnx", "onnxruntime", "onnxruntime-genai", "onnx-ir", "nncf", "openvino", "torch",
+    "onnx", "onnxruntime", "onnxruntime-genai", "onnx-ir", "nncf", "openvino", "nvidia-modelopt", "torch",
     "transformers", "numpy",
 )  # fmt: skip
 
@@ -129,6 +129,22 @@ def _nncf_onnx(files: Files, mode: str, **options: Any) -> None:
     onnx.save(made, files.folder / "model.onnx", save_as_external_data=True, location="model.onnx.data")
 
 
+def _modelopt(files: Files, method: str) -> None:
+    import modelopt.onnx.quantization as modelopt
+    import onnx
+
+    batches = files.batches()
+    rows = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+    path = files.folder / "model.onnx"
+    modelopt.quantize(
+        str(files.untied), "int4", calibration_data=rows, calibration_method=method, calibration_eps=["cpu"],
+        output_path=str(path), high_precision_dtype="fp32", block_size=_BLOCK, use_external_data_format=True,
+    )  # fmt: skip
+    model = onnx.load(path)
+    path.with_name("model.onnx_data").unlink()
+    onnx.save(model, path, save_as_external_data=True, location="model.onnx.data")
+
+
 def _ort_peer(name: str, configuration: Callable[..., Any], **options: Any) -> Peer:
     return Peer(
         name=f"ort-{name}", package="onnxruntime", write=partial(_onnxruntime, configuration=configuration, **options)
@@ -137,6 +153,10 @@ def _ort_peer(name: str, configuration: Callable[..., Any], **options: Any) -> P
 
 def _nncf_peer(name: str, mode: str, **options: Any) -> Peer:
     return Peer(name=f"nncf-{name}", package="nncf", write=partial(_nncf, mode=mode, **options))
+
+
+def _modelopt_peer(name: str, method: str) -> Peer:
+    return Peer(name=f"modelopt-{name}", package="nvidia-modelopt", write=partial(_modelopt, method=method))
 
 
 def _genai_peer(name: str, *options: str) -> Peer:
@@ -176,6 +196,8 @@ PEERS: Mapping[str, Peer] = {
         _nncf_peer("int8", "INT8_ASYM"),
         Peer(name="nncf-onnx-asym-32-all", package="nncf",
              write=partial(_nncf_onnx, mode="INT4_ASYM", group_size=32, **_ALL)),
+        _modelopt_peer("rtn", "rtn_dq"),
+        _modelopt_peer("awq-lite", "awq_lite"),
     )
 }  # fmt: skip
 

@@ -1,7 +1,9 @@
 """Storage of weights in blocks, chosen on data: predictions, budgets of error and of bytes, and what is written."""
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -13,6 +15,7 @@ from mezzo.common.errors import InputError
 from mezzo.contracts.options.request import Request
 from mezzo.conversion.results import open_source
 from mezzo.evaluate.data_session import DataSession, open_session
+from mezzo.numerics.data.datasets import Dataset
 from mezzo.onnx.run.weight_trials import OnnxWeightTrials
 from mezzo.planner.options import read_options
 from mezzo.plugins.discovery import target as find_target
@@ -83,6 +86,33 @@ def _search(
     search.probe()
     search.round_on_data()
     return search
+
+
+@pytest.mark.parametrize(("length", "rows"), [(256, 1), (64, 4), (100, 3)])
+def test_probes_run_on_rows_of_text_that_have_256_tokens(
+    length: int, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = _tied(0)
+    for port, shape in ((model.graph.input[0], ["n", length]), (model.graph.output[0], ["n", length, 700])):
+        element = port.type.tensor_type.elem_type
+        port.CopyFrom(helper.make_tensor_value_info(port.name, element, shape))
+    opened = open_source(model, False, None)
+    ids = np.random.default_rng(0).integers(700, size=(6, length))
+    session = open_session(opened, [{"ids": ids}])
+    text = [replace(batch, tokens="ids") for batch in session.data]
+    search = BlockSearch(
+        opened, read_options(Request(to="int4", target="onnx")), session.on(Dataset("text", lambda: iter(text))), {}
+    )
+    probed = []
+    each_alone = OnnxWeightTrials.each_alone
+
+    def record(trials: OnnxWeightTrials, many: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
+        probed.extend(feeds["ids"].shape for feeds in many)
+        return each_alone(trials, many)
+
+    monkeypatch.setattr(OnnxWeightTrials, "each_alone", record)
+    search.probe()
+    assert probed == [(rows, length)]
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -39,8 +39,8 @@ _PIECE = 1 << 17
 _RUN = 64
 # Outputs that are rounded together in blocks: their intermediate arrays fit into a cache.
 _OUTPUTS = 1024
-# Triangular matrices up to this size are inverted directly.
-_SMALL = 64
+# Matrices up to this size are factored and inverted directly.
+_SMALL = 32
 # Candidate scales, as fractions of the given one: for 8 bits the best is seldom below 0.8.
 _PARTS = tuple(1 - number / 50 for number in range(21))
 
@@ -235,22 +235,27 @@ def _feedback(square: Doubles) -> Doubles:
     """The upper Cholesky factor of the inverse of the damped second-moment matrix."""
     size = len(square)
     noise = max(_DAMPING * float(np.trace(square)) / size, _LEAST)
-    # The lower Cholesky factor of the matrix reversed in both axes, reversed again, is an upper
-    # factor; its inverse is the factor of the inverse. A third of the work of inverting first.
-    lower = np.linalg.cholesky((square / noise + np.eye(size))[::-1, ::-1])
-    return _inverse_of_upper(np.asarray(lower[::-1, ::-1], np.float64))
+    return _inverse_factor(square / noise + np.eye(size))
 
 
-def _inverse_of_upper(factor: Doubles) -> Doubles:
-    """The inverse of an upper triangular matrix, by recursive halves: mostly matmuls."""
-    size = len(factor)
+def _inverse_factor(square: Doubles) -> Doubles:
+    """The upper Cholesky factor of the inverse of a positive definite matrix, by recursive halves.
+
+    That is mostly matmuls, of which a few large ones run in parallel; LAPACK's threads wait for
+    each other at every column block, which takes several times as long on a busy machine.
+    """
+    size = len(square)
     if size <= _SMALL:
-        return np.asarray(np.linalg.inv(factor), np.float64)
+        # The lower Cholesky factor of the matrix reversed in both axes, reversed again, is upper.
+        lower = np.linalg.cholesky(square[::-1, ::-1])
+        return np.asarray(np.linalg.inv(lower[::-1, ::-1]), np.float64)
     half = size // 2
-    first, last = _inverse_of_upper(factor[:half, :half]), _inverse_of_upper(factor[half:, half:])
-    inverse = np.zeros_like(factor)
+    last = _inverse_factor(square[half:, half:])
+    shared = square[:half, half:] @ last.T
+    first = _inverse_factor(square[:half, :half] - shared @ shared.T)
+    inverse = np.zeros_like(square)
     inverse[:half, :half], inverse[half:, half:] = first, last
-    inverse[:half, half:] = -(first @ factor[:half, half:]) @ last
+    inverse[:half, half:] = -(first @ shared) @ last
     return inverse
 
 

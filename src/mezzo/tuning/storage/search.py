@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 # Samples that probes run on: as many as give this many numbers, within bounds.
 _PROBED_NUMBERS, _LEAST_PROBED, _MOST_PROBED = 1 << 15, 4, 256
+# Tokens that probes run on where the samples are rows of text, in whole rows.
+_PROBED_TOKENS = 256
 # Passes over all data of the search.
 _MOST_EVALUATIONS = 8
 # Batches that moments for GPTQ are taken of.
@@ -327,11 +329,18 @@ def _few(model: "Model", session: DataSession, prober: BlockProber) -> "list[Bat
     left = _MOST_PROBED
     for batch in session.data:
         if batch.samples and not batches:
-            per_sample = max(prober.count_outputs(batch) // batch.samples, 1)
-            left = min(max(-(-_PROBED_NUMBERS // per_sample), _LEAST_PROBED), _MOST_PROBED)
+            left = _count_probed(batch, prober)
         kept = cut(batch, 0, left) if batch.samples > left and can_cut(model, batch) else batch
         batches.append(kept)
         left -= kept.samples
         if left <= 0:
             break
     return batches
+
+
+def _count_probed(batch: "Batch", prober: BlockProber) -> int:
+    """The number of samples to run probes on, of the kind that a batch has."""
+    if batch.tokens is not None:
+        return -(-_PROBED_TOKENS // int(batch.feeds[batch.tokens].shape[1]))
+    per_sample = max(prober.count_outputs(batch) // batch.samples, 1)
+    return min(max(-(-_PROBED_NUMBERS // per_sample), _LEAST_PROBED), _MOST_PROBED)
