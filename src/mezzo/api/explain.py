@@ -29,6 +29,7 @@ class NameKind(enum.Enum):
     MADE = "value made"
     READ = "value read"
     OPERATOR = "operator"
+    PART = "part"
     REGION = "region"
     PATTERN = "pattern"
 
@@ -149,6 +150,7 @@ def _readings(of: Plan, word: str) -> Iterator[tuple[NameKind, frozenset[str]]]:
         )
     yield NameKind.MADE, frozenset(of.names.makers.get(word, ())) & of.by_name.keys()
     yield NameKind.READ, frozenset(of.names.readers.get(word, ())) & of.by_name.keys()
+    yield NameKind.PART, frozenset({of.names.parts.get(word, "")}) & of.by_name.keys()
     readers = [weight.readers for weight in of.weights if weight.name == word]
     yield NameKind.READ, frozenset(*readers) & of.by_name.keys()
     yield (
@@ -183,5 +185,7 @@ def _near(of: Plan, word: str) -> tuple[str, ...]:
         for name, nodes in by_value.items()
         if nodes
     )
-    candidates = dict.fromkeys((*operators, *of.by_name, *values, *of.names.modules.values()))
+    candidates = dict.fromkeys(
+        (*operators, *of.by_name, *values, *of.names.parts, *of.names.modules.values())
+    )
     return nearest(word.removeprefix(_OPERATOR), candidates)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import NamedTuple
 
 from mezzo.common.late_binding import function_above
@@ -201,13 +202,15 @@ class PlannedWeight(NamedTuple):
 
 class NodeAliases(NamedTuple):
     """Other names of a plan's nodes: producers by value name; users of values that no planned node
-    produces; the modules that nodes were exported from; dtypes of values without floats.
+    produces; the modules that nodes were exported from; dtypes of values without floats; by the
+    nodes and values that an operator replaces, its node.
     """
 
     makers: Mapping[str, tuple[str, ...]]
     readers: Mapping[str, tuple[str, ...]]
     modules: Mapping[str, str]
     without_floats: Mapping[str, str]
+    parts: Mapping[str, str] = MappingProxyType({})
 
 
 _NO_NAMES = NodeAliases({}, {}, {}, {})

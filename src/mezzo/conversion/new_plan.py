@@ -65,7 +65,7 @@ def make_plan(
         in_blocks=tuple(names_of(problem.graph, problem.in_blocks).items()),
         choice=options.choice,
         apart=_apart(problem.graph, problem.line),
-        make_names=lambda: aliases_in(problem.graph),
+        make_names=lambda: aliases_in(problem.graph)._replace(parts=options.parts),
         make_weights=lambda: planned_weights(problem, planning, edits),
     )
 

@@ -44,6 +44,9 @@ def raise_operators(model: Model, options: Options) -> tuple[Model, Options]:
     if reading.version is None:
         return model, options
 
+    if not all(matched(reading.graph, pattern) for pattern in planning.include + planning.exclude):
+        return model, options  # planning says which, and names what is alike
+
     def find(graph: Graph, newest: int) -> list[Replacement]:
         def accepts(row: Row, match: Match) -> bool:
             return row.since <= newest and _runs(row, match, planning)
@@ -57,8 +60,9 @@ def raise_operators(model: Model, options: Options) -> tuple[Model, Options]:
     replacements = find(reading.graph, version)
     if not replacements:
         return model, options
-    note = _tell(replacements)
-    return model.raised(reading, replacements), replace(options, notes=(*options.notes, note))
+    notes, parts = (*options.notes, _tell(replacements)), _parts(reading.graph, replacements)
+    raised = model.raised(reading, replacements)
+    return raised, replace(options, notes=notes, parts={**options.parts, **parts})
 
 
 def raised_as(model: Model, given: Plan) -> Model:
@@ -113,6 +117,17 @@ def _named(graph: Graph, planning: PlanningOptions) -> Collection[int]:
     return {node.id for pattern in patterns for node in matched(graph, pattern)}.union(
         *(nodes_in(graph, region) for region in regions)
     )
+
+
+def _parts(graph: Graph, replacements: Sequence[Replacement]) -> dict[str, str]:
+    """The node of each replacement, by the names of the nodes and values that it replaces."""
+    parts = {}
+    for each in replacements:
+        end = graph.nodes[each.nodes[-1]].name
+        for node in (graph.nodes[number] for number in each.nodes[:-1]):
+            values = [graph.values[value].name for value in node.present_outputs]
+            parts.update(dict.fromkeys((node.name, *values), end))
+    return parts
 
 
 def _tell(replacements: Sequence[Replacement]) -> str:

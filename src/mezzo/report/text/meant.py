@@ -12,7 +12,7 @@ from mezzo.report.layout.parts import blank, dtype_style, heading, make_table
 
 _NAMES_SHOWN = 3
 # Kinds of names (api.explain.Known) that the report words differently.
-_NODE, _MADE, _READ = "node", "value made", "value read"
+_NODE, _MADE, _READ, _PART = "node", "value made", "value read", "part"
 _KNOWN = {_MADE: "value", _READ: "value"}
 _READ_BY = "stored, or of no floats, and read by "
 
@@ -57,7 +57,7 @@ def report_origin(word: str, known: str, node: PlannedNode) -> list[RenderableTy
     """The node that another name refers to; empty if the word is its own name."""
     if known == _NODE:
         return []
-    link = {_MADE: "made by ", _READ: _READ_BY}.get(known, "")
+    link = {_MADE: "made by ", _READ: _READ_BY, _PART: "replaced by "}.get(known, "")
     return [
         Text(f"{_KNOWN.get(known, known)} {clean(word)}: {link}{clean(node.name)}", style="dim"),
         blank(),
