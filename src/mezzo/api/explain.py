@@ -185,7 +185,6 @@ def _near(of: Plan, word: str) -> tuple[str, ...]:
         for name, nodes in by_value.items()
         if nodes
     )
-    candidates = dict.fromkeys(
-        (*operators, *of.by_name, *values, *of.names.parts, *of.names.modules.values())
-    )
+    candidates = dict.fromkeys((*operators, *of.by_name, *values, *of.names.parts))
+    candidates.update(dict.fromkeys(of.names.modules.values()))
     return nearest(word.removeprefix(_OPERATOR), candidates)

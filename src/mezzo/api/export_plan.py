@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mezzo.common.errors import InputError
+from mezzo.common.message_style import setting
 from mezzo.contracts.frontend import Progress
 from mezzo.contracts.plans import Plan
 from mezzo.conversion.conversion import convert_model
@@ -47,6 +48,11 @@ def export_plan(
         raise InputError(
             f"{type(plan).__name__} is no plan, and a plan is exported; results have one as .plan,"
             " and 'mezzo.plan(model)' makes one"
+        )
+    if plan.parts:
+        raise InputError(
+            f"the plan has {len({end for _, end in plan.parts})} operators in place of nodes that"
+            f" {chosen.tool} finds in the model; plan anew with {setting('fuse', 'none')}"
         )
     if model is not None:
         opened = open_source(model, trust_external_paths, progress)

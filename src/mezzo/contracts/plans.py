@@ -225,7 +225,8 @@ class Plan(Displayed):
     `quantized`: quantization parameters by value name; `dynamic`: names of nodes with dynamic
     quantization; `corrected`: constants changed before planning; `scaled`: values with a power of
     two as their scale, which the planned model has; `in_blocks`: storage of weights by name;
-    `rounded`: those of them that its search has rounded on data. `origin`: recorded decisions of
+    `rounded`: those of them that its search has rounded on data; `parts`: nodes of the model that
+    an operator replaces, with the operator's node. `origin`: recorded decisions of
     the model that affect the plan; `gain`: the target's performance row; `choice`: the reason for a
     default format; `obstacle`: why the opset was not raised though more would run low; `apart`:
     number of operators that compute in a float that is no level of the plan, by dtype. `names` and
@@ -249,6 +250,7 @@ class Plan(Displayed):
     scaled: tuple[ScaledValue, ...] = ()
     in_blocks: tuple[tuple[str, BlockStorage], ...] = ()
     rounded: RoundedWeights | None = None
+    parts: tuple[tuple[str, str], ...] = ()
     gain: Gain | None = field(default=None, repr=False, compare=False)
     choice: str | None = field(default=None, repr=False, compare=False)
     obstacle: str | None = field(default=None, repr=False, compare=False)

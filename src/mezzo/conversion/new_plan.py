@@ -65,9 +65,15 @@ def make_plan(
         in_blocks=tuple(names_of(problem.graph, problem.in_blocks).items()),
         choice=options.choice,
         apart=_apart(problem.graph, problem.line),
-        make_names=lambda: aliases_in(problem.graph)._replace(parts=options.parts),
+        make_names=lambda: aliases_in(problem.graph)._replace(parts=_by_name(options)),
+        parts=tuple((node, end) for node, _, end in options.parts),
         make_weights=lambda: planned_weights(problem, planning, edits),
     )
+
+
+def _by_name(options: Options) -> dict[str, str]:
+    """The operator's node for each node that it replaces, and for each of their results."""
+    return {name: end for node, value, end in options.parts for name in (node, value)}
 
 
 def _apart(graph: Graph, line: PrecisionLine) -> tuple[tuple[DType, int], ...]:

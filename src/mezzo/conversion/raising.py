@@ -3,7 +3,7 @@ floats then have FP32 inside, and no casts between the parts.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
 from mezzo.analysis.fusion.view import FusionView
@@ -60,26 +60,23 @@ def raise_operators(model: Model, options: Options) -> tuple[Model, Options]:
     replacements = find(reading.graph, version)
     if not replacements:
         return model, options
-    notes, parts = (*options.notes, _tell(replacements)), _parts(reading.graph, replacements)
-    raised = model.raised(reading, replacements)
-    return raised, replace(options, notes=notes, parts={**options.parts, **parts})
+    notes = (*options.notes, _tell(replacements))
+    parts = (*options.parts, *_parts(reading.graph, replacements))
+    return model.raised(reading, replacements), replace(options, notes=notes, parts=parts)
 
 
 def raised_as(model: Model, given: Plan) -> Model:
-    """The model with the operators that a plan lists in place of the nodes that they replaced."""
-    is_possible = dict(given.settings).get("fuse", "none") != "none" and model.frontend.rewrites
-    if not is_possible or not model.has_operators(CORES):
+    """The model with the operators that a plan has in place of its nodes."""
+    if not given.parts or not model.frontend.rewrites:
         return model
     low = float_of(given.line)
     reading = model.read(low)  # shapes are inferred at the model's own version, as for the plan
     if given.version is not None:
         reading = model.read(low, given.version)
-    ops = {name: node.op for name, node in given.by_name.items()}
-    graph = reading.graph
-    kept = {node.id for node in graph.nodes if ops.get(node.name) == node.op}
+    graph, replaced = reading.graph, {name for part in given.parts for name in part}
+    kept = {node.id for node in graph.nodes if node.name not in replaced}
     found = raised_in(FusionView(graph, rows_of(graph)), lambda row, match: True, kept)
-    listed = [each for each in found if ops.get(graph.nodes[each.nodes[-1]].name) == each.op]
-    return model.raised(reading, listed) if listed else model
+    return model.raised(reading, found) if found else model
 
 
 def _version(model: Model, reading: Reading, options: Options, find: Find) -> int:
@@ -119,15 +116,12 @@ def _named(graph: Graph, planning: PlanningOptions) -> Collection[int]:
     )
 
 
-def _parts(graph: Graph, replacements: Sequence[Replacement]) -> dict[str, str]:
-    """The node of each replacement, by the names of the nodes and values that it replaces."""
-    parts = {}
+def _parts(graph: Graph, replacements: Sequence[Replacement]) -> Iterator[tuple[str, str, str]]:
+    """Names of nodes that are replaced, of their results, and of the nodes that replace them."""
     for each in replacements:
         end = graph.nodes[each.nodes[-1]].name
         for node in (graph.nodes[number] for number in each.nodes[:-1]):
-            values = [graph.values[value].name for value in node.present_outputs]
-            parts.update(dict.fromkeys((node.name, *values), end))
-    return parts
+            yield node.name, graph.values[node.present_outputs[0]].name, end
 
 
 def _tell(replacements: Sequence[Replacement]) -> str:

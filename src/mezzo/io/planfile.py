@@ -75,6 +75,8 @@ def to_json(plan: Plan, rounded_name: str | None = None) -> str:
         head["scaled"] = {
             each.value: {"exponent": each.exponent, "because": each.because} for each in plan.scaled
         }
+    if plan.parts:
+        head["parts"] = dict(plan.parts)
     lines = [json.dumps(_node(node), ensure_ascii=False) for node in plan.nodes]
     body = ",\n    ".join(lines)
     text = json.dumps(head, indent=2, ensure_ascii=False)
@@ -233,6 +235,7 @@ def read_plan(document: object, where: str) -> Plan:
                 _read_scaled(name, entry)
                 for name, entry in _by_name(document, "scaled", "exponents")
             ),
+            parts=_parts(document, frozenset(names)),
             make_nodes=lambda: nodes,
             make_fingerprint=lambda: fingerprint,
         )
@@ -277,6 +280,17 @@ def _dynamic(document: dict[str, object], names: frozenset[str]) -> tuple[str, .
     if unknown:
         raise ValueError(f"dynamic names {unknown[0]!r}, and no node is called so")
     return tuple(listed)
+
+
+def _parts(document: dict[str, object], names: frozenset[str]) -> tuple[tuple[str, str], ...]:
+    """Replaced nodes and the nodes that replace them. Raises ValueError: one is not in the plan."""
+    parts = document.get("parts", {})
+    if not isinstance(parts, dict):
+        raise ValueError(f"parts is {parts!r}, wanted the nodes of operators by those they replace")
+    unknown = [end for end in parts.values() if not isinstance(end, str) or end not in names]
+    if unknown:
+        raise ValueError(f"parts names {unknown[0]!r}, and no node is called so")
+    return tuple(parts.items())
 
 
 def _read_parameters(name: str, entry: object) -> Quantization:

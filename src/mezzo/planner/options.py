@@ -63,8 +63,8 @@ class Options:
     target's runtime. `recalled`: decisions recorded in the model's metadata; `notes`: messages
     about them. `choice`: the reason for the default format. `calibrator`: its name, with a setting;
     `steps`: the corrections that may be tried; `corrected`: those applied to the model; `scaled`:
-    the values that have a power of two as their scale in it; `parts`: by the nodes and values that
-    an operator replaces in it, the operator's node.
+    the values that have a power of two as their scale in it; `parts`: the
+    nodes that an operator replaces in it, with their results and the operator's node.
     """
 
     planning: PlanningOptions
@@ -82,7 +82,7 @@ class Options:
     steps: tuple[str, ...] = ()
     corrected: tuple[Correction, ...] = ()
     scaled: tuple[ScaledValue, ...] = ()
-    parts: Mapping[str, str] = field(default_factory=dict)
+    parts: tuple[tuple[str, str, str], ...] = ()
 
     @property
     def prepares_model(self) -> bool:

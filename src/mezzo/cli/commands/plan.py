@@ -94,6 +94,8 @@ def plan(
         return
     options = options.with_default_format()
     chosen = options.to_library()
+    if tool is not None:  # which finds the model's own nodes
+        chosen.setdefault("fuse", "none")
 
     from mezzo.api import convert as pipeline
     from mezzo.cli.hints.suggestions import CommandContext, result_of, with_step
