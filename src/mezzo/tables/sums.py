@@ -11,9 +11,9 @@ class LowSum:
     """Operators of ONNX whose kernels, run in `dtype`, also sum in it, rounding after every `tile`
     terms.
 
-    `lanes`: accumulators for one result, if it has at least as many terms: each takes every
-    `lanes`-th term, and they are added in pairs. `source`: how it was measured, or where it is
-    written.
+    `lanes`: accumulators for a result of at least `least_terms`, a power of two: each takes every
+    `lanes`-th term, and they are added in pairs; smaller sums have one. `source`: how it was
+    measured, or where it is written.
     """
 
     ops: Set[str]
@@ -22,6 +22,8 @@ class LowSum:
     since: str
     tile: int = 1
     lanes: int = 1
+    least_terms: int = 0
 
     def __post_init__(self) -> None:
-        assert self.tile >= 1 and self.lanes >= 1, "a sum has a term and an accumulator"
+        assert self.tile >= 1, "a sum has a term"
+        assert self.lanes.bit_count() == 1, "accumulators are added in pairs"

@@ -129,17 +129,20 @@ class _LowSums(NodeBuilder):
         else:
             largest = self.add("ReduceMax", source, axes)
         terms = self.rounded(self.add("Exp", self.rounded(self.add("Sub", source, largest))))
-        return self.add("Div", terms, self.rounded(self.add("ReduceSum", terms, axes)))
+        if axis != -1:
+            return self.add("Div", terms, self.rounded(self.add("ReduceSum", terms, axes)))
+        total = self.sum_rows(self.add("Flatten", terms, axis=-1))
+        return self.add("Div", terms, self.add("Reshape", total, self.add("Shape", largest)))
 
     def sum_rows(self, terms: str) -> str:
-        """The sum of each row of a matrix, in lanes if a row has as many terms."""
+        """The sum of each row of a matrix."""
         one, lanes = self.constant([1], np.int64), self.constant([self.row.lanes], np.int64)
         zero = self.constant([0], np.int64)
         shape = self.add("Shape", terms)
         rows = self.add("Slice", shape, zero, one)
         length = self.add("Slice", shape, one, self.constant([2], np.int64))
-        is_long = self.add("Not", self.add("Less", length, lanes))
-        width = self.add("Where", is_long, lanes, one)
+        least = self.constant([self.row.least_terms], np.int64)
+        width = self.add("Where", self.add("Less", length, least), one, lanes)
         steps = self.add("Div", self.add("Add", length, self.add("Sub", width, one)), width)
         missing = self.add("Sub", self.add("Mul", steps, width), length)
         padding = self.add("Concat", zero, zero, zero, missing, axis=0)

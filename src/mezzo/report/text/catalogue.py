@@ -349,6 +349,8 @@ def sum_rows(target: Target) -> list[tuple[str, str, str, str]]:
         terms = "each term" if row.tile == 1 else f"{row.tile} terms"
         lanes = "one" if row.lanes == 1 else f"{row.lanes}, added in pairs"
         accumulators = f"{lanes}, rounded after {terms}"
+        if row.least_terms:
+            accumulators += f"; one for less than {row.least_terms} terms"
         source = _cite(row.source, row.since)
         rows.append((", ".join(sorted(row.ops)), str(row.dtype), accumulators, source))
     return rows

@@ -119,11 +119,12 @@ _SUMS_MEASURED = (
 )
 
 
-def _low_sum(ops: str, lanes: int = 1) -> LowSum:
+def _low_sum(ops: str, lanes: int = 1, least_terms: int = 0) -> LowSum:
     return LowSum(
         ops=frozenset(ops.split()),
         dtype=DType.FLOAT16,
         lanes=lanes,
+        least_terms=least_terms,
         source=_SUMS_MEASURED,
         since="ONNX Runtime 1.30.0",
     )
@@ -136,8 +137,9 @@ _SUMS = (
         "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMean ReduceSum ReduceSumSquare",
         lanes=64,
     ),
-    _low_sum("AveragePool GlobalAveragePool", lanes=128),
-    _low_sum("Softmax", lanes=64),
+    _low_sum("AveragePool GlobalAveragePool", lanes=128, least_terms=128),
+    # 64 accumulators of four lanes.
+    _low_sum("Softmax", lanes=256),
 )
 
 TARGET = Target(
