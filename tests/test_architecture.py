@@ -11,8 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from package_graph import cycles, without_inits
-from package_graph import imports as imports_of
+from package_graph import cycles, graph_of, parsed, without_inits
 
 _ROOT = Path(__file__).parents[1] / "src" / "mezzo"
 
@@ -164,11 +163,7 @@ def _inside(module: str, homes: tuple[str, ...]) -> bool:
 @cache
 def modules() -> dict[str, ast.Module]:
     """Every module of the package by its name without "mezzo.", parsed."""
-    found = {}
-    for path in sorted(_ROOT.rglob("*.py")):
-        parts = path.relative_to(_ROOT).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = ast.parse(path.read_text(encoding="utf-8"))
-    return found
+    return parsed(_ROOT)
 
 
 @cache
@@ -365,7 +360,7 @@ def test_modules_do_not_know_each_other_in_a_circle() -> None:
 
 def test_files_do_not_know_each_other_in_a_circle_by_late_imports_either() -> None:
     """Packages' faces load late what they hand on; all else that they import, the test before holds."""
-    assert not cycles(without_inits(imports_of(_ROOT)))
+    assert not cycles(without_inits(graph_of("mezzo", modules())))
 
 
 def test_late_imports_are_few_and_have_a_reason() -> None:

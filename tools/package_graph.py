@@ -10,11 +10,21 @@ Graph = dict[str, set[str]]
 
 def imports(package: Path) -> Graph:
     """The modules of a package that each of its modules imports, without the package's name in front."""
+    return graph_of(package.name, parsed(package))
+
+
+def parsed(package: Path) -> dict[str, ast.Module]:
+    """Every module of a package by its name without the package's, parsed."""
     trees = {}
     for path in sorted(package.rglob("*.py")):
         parts = path.relative_to(package).with_suffix("").parts
         trees[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = ast.parse(path.read_text(encoding="utf-8"))
-    prefix = f"{package.name}."
+    return trees
+
+
+def graph_of(package: str, trees: Mapping[str, ast.Module]) -> Graph:
+    """The imports among the parsed modules of a package."""
+    prefix = f"{package}."
     graph: Graph = {}
     for module, tree in trees.items():
         names = {name.removeprefix(prefix) for name in _imported(tree) if name.startswith(prefix)}

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from building import LEFT_BEHIND, ROOT, Built, build
+from building import LEFT_BEHIND, ROOT, Built
 
 from mezzo.common import packages
 
@@ -20,11 +20,6 @@ SOURCES = ROOT / "src" / "mezzo"
 _OF_AN_EXTRA = ("aten", "torch")
 VENDOR = SOURCES / "report" / "html" / "vendor"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    return build(tmp_path_factory.mktemp("dist"))
 
 
 @pytest.fixture(scope="module")

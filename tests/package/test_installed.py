@@ -10,18 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from building import ROOT, Built, build
+from building import ROOT
 
 import mezzo
 
 DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
 WHEELS = Path(os.environ.get("MEZZO_WHEELS", ROOT / "out" / "wheels"))
 BIN = "Scripts" if os.name == "nt" else "bin"
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    return build(tmp_path_factory.mktemp("dist"))
 
 
 class Environment:
