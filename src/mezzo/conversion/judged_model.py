@@ -1,8 +1,5 @@
 """Reading of a model at the smallest sufficient opset version, and the verdicts of its nodes."""
 
-import weakref
-from typing import NamedTuple
-
 import numpy as np
 
 from mezzo.contracts.frontend import Model
@@ -15,22 +12,6 @@ from mezzo.planner.options import Options
 from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.planner import Judged, judge
 from mezzo.tables.policy import Category
-
-
-class _Judgement(NamedTuple):
-    """What was judged: a model at a version (None: its own) with options."""
-
-    version: int | None
-    planning: PlanningOptions
-    judged: Judged
-
-
-# The latest judgements of each open model. Corrections and lifts are tried in turns, and most turns
-# judge what an earlier one has judged: two thirds of them in a conversion to INT8 on data.
-_LATEST = 4
-_judgements: "weakref.WeakKeyDictionary[Model, tuple[_Judgement, ...]]" = (
-    weakref.WeakKeyDictionary()
-)
 
 
 def judge_model(model: Model, options: Options) -> tuple[Reading, Judged]:
@@ -56,21 +37,9 @@ def least_for_blocks(model: Model, judged: Judged) -> int | None:
 
 
 def judge_at(model: Model, options: Options, version: int | None) -> tuple[Reading, Judged]:
-    """Read a model at a version (None: its own) and assign verdicts to its nodes.
-
-    A reading is spent by edits, so it is always a new one. It has the same nodes and values as the
-    one that an earlier judgement is of.
-    """
-    reading, planning = model.read(options.planning.low, version), options.planning
-    latest = _judgements.get(model, ())
-    for judgement in latest:
-        if judgement.version == version and judgement.planning == planning:
-            break
-    else:
-        judgement = _Judgement(version, planning, judge(reading.graph, planning))
-    others = tuple(other for other in latest if other is not judgement)
-    _judgements[model] = (judgement, *others[: _LATEST - 1])
-    return reading, judgement.judged
+    """Read a model at a version (None: its own) and assign verdicts to its nodes."""
+    reading = model.read(options.planning.low, version)
+    return reading, judge(reading.graph, options.planning)
 
 
 def barred_by_schema(
