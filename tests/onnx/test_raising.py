@@ -189,7 +189,7 @@ def _answer(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("op", _OPERATORS)
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", range(2))
 def test_every_spelling_is_raised_and_answers_the_same(op: str, part: int) -> None:
     for seed in range(part * 15, part * 15 + 15):
         model, notes = _written(op, seed)
