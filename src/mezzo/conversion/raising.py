@@ -2,6 +2,7 @@
 floats then have FP32 inside, and no casts between the parts.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
@@ -83,9 +84,9 @@ def _version(model: Model, reading: Reading, options: Options, find: Find) -> in
     """The smallest opset that has all operators that can be had."""
     own, newest = reading.version, options.planning.target.newest.get(reading.dialect)
     assert own is not None, "asked of a model with an opset"
-    if options.version != "auto" or newest is None or newest <= own:
+    if options.version != "auto":
         return own
-    wanted = _since(find(reading.graph, newest))
+    wanted = _since(find(reading.graph, sys.maxsize if newest is None else newest))
     if wanted <= own:
         return own
     reachable = model.reachable_version(reading, wanted)
