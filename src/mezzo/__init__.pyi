@@ -761,7 +761,7 @@ def tune(
             result with the model in FP32 and the result of `mezzo.convert` alone; a result no
             faster than FP32 is FP32.
         accumulate, tile: the target's accumulators are rounded to "fp16" or "bf16" after every
-            `tile` products; FP32 unless given.
+            `tile` products; as the target's table says unless given, FP32 if it says nothing.
         time_limit_s: end the search after the current batch, with the best plan found by then,
             which is checked after it. INT8 calibration ends so too, and a note tells the share of
             data that it used.
