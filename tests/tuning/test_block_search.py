@@ -93,7 +93,8 @@ def test_probes_run_on_rows_of_text_that_have_256_tokens(
     length: int, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = _tied(0)
-    for port, shape in ((model.graph.input[0], ["n", length]), (model.graph.output[0], ["n", length, 700])):
+    shapes: list[list[str | int]] = [["n", length], ["n", length, 700]]
+    for port, shape in zip((model.graph.input[0], model.graph.output[0]), shapes, strict=True):
         element = port.type.tensor_type.elem_type
         port.CopyFrom(helper.make_tensor_value_info(port.name, element, shape))
     opened = open_source(model, False, None)
@@ -103,7 +104,7 @@ def test_probes_run_on_rows_of_text_that_have_256_tokens(
     search = BlockSearch(
         opened, read_options(Request(to="int4", target="onnx")), session.on(Dataset("text", lambda: iter(text))), {}
     )
-    probed = []
+    probed: list[tuple[int, ...]] = []
     each_alone = OnnxWeightTrials.each_alone
 
     def record(trials: OnnxWeightTrials, many: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
