@@ -94,9 +94,6 @@ def plan(
         return
     options = options.with_default_format()
     chosen = options.to_library()
-    if tool is not None:  # which finds the model's own nodes
-        chosen.setdefault("fuse", "none")
-
     from mezzo.api import convert as pipeline
     from mezzo.cli.hints.suggestions import CommandContext, result_of, with_step
     from mezzo.cli.progress import Patience
@@ -105,6 +102,9 @@ def plan(
 
     with Patience() as progress:
         planned = pipeline.plan(source, **chosen, progress=progress)
+        if tool is not None and planned.parts:  # the tool finds the model's own nodes
+            chosen["fuse"] = "none"
+            planned = pipeline.plan(source, **chosen, progress=progress)
         if save is not None:
             save_plan(planned, save)
     if tool is not None:
