@@ -303,7 +303,13 @@ _RMS = (
 
 @pytest.mark.parametrize(
     ("target", "opset", "wanted"),
-    [("tensorrt", "auto", 23), ("tensorrt", "keep", 18), ("any", "auto", 23), ("openvino-cpu", "auto", 23), ("onnxruntime-web", "auto", 18)],
+    [
+        ("tensorrt", "auto", 23),
+        ("tensorrt", "keep", 18),
+        ("any", "auto", 23),
+        ("openvino-cpu", "auto", 23),
+        ("onnxruntime-web", "auto", 18),
+    ],
 )
 def test_opset_rises_for_an_operator_that_the_target_has(target: str, opset: str, wanted: int) -> None:
     converted = mezzo.convert(onnx.parser.parse_model(_RMS), to="fp16", target=target, opset=opset)

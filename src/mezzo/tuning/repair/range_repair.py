@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 _MARGIN = 2.0
 # A constant is not scaled so far that its typical number has fewer bits than the format's.
 _LEAST_BITS_LEFT = 8.0
-# Quantiles of a value's typical numbers. Most of a gate's are next to zero, and stay there.
-_TYPICAL = (0.5, 0.9)
+# The quantile of a value's typical numbers: most of a gate's are next to zero, and stay there.
+_TYPICAL = 0.9
 _ESTIMATED = "what plausible inputs lead to"
 # Of more components than this, all are repaired without asking whether each one pays.
 _MOST_TRIALS = 24
@@ -128,7 +128,7 @@ def _estimated_range(
         mean_absolute=size,
         has_nan=False,
         has_infinity=False,
-        quantiles=((0.5, size),),
+        quantiles=((_TYPICAL, size),),
         formats={},
         largest_at=_ESTIMATED,
     )
@@ -247,7 +247,7 @@ class _Scales:
         return is_below and not any(
             math.ldexp(number, -exponent) < normal <= number
             for share, number in measured.quantiles
-            if share in _TYPICAL
+            if share == _TYPICAL
         )
 
     def _without_room(self, repairs: Sequence[_Repair]) -> frozenset[int]:
