@@ -75,7 +75,7 @@ def test_every_shell_is_offered_nodes_of_the_model(place, shell):
         (["ranges", "digits.onnx", "--format", "f8"], ["f8e4m3fn", "f8e5m2"]),
         (["ops", "Softs"], ["Softsign"]),
         (["bench", "digits.onnx", "--types", ""], ["file", "runtime"]),
-        (["bench", "digits.onnx", "--target", "openv"], ["openvino-cpu"]),
+        (["bench", "digits.onnx", "--target", "openvino-c"], ["openvino-cpu"]),
         (["di"], ["diff"]),
     ],
 )

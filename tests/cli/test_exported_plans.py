@@ -12,7 +12,7 @@ import mezzo
 @pytest.fixture
 def saved(run, folder):
     """plan.json, of layernorm.onnx."""
-    assert run("plan", "layernorm.onnx", "--fuse", "none", "--save", "plan.json", "--quiet").code == 0
+    assert run("plan", "layernorm.onnx", "--save", "plan.json", "--quiet").code == 0
     return folder
 
 
@@ -21,7 +21,7 @@ def test_plan_is_printed_for_a_tool_from_a_model_and_from_a_file_alike(run, save
     assert (of_model.code, of_model.err) == (0, "")
     assert of_model.out == of_file.out == mezzo.export_plan("plan.json", "nncf")
     assert run("plan", "layernorm.onnx", "--plan", "plan.json", "--as", "qnn").out == mezzo.export_plan(
-        mezzo.plan("layernorm.onnx", to="fp16", fuse="none"), "qnn"
+        mezzo.plan("layernorm.onnx", to="fp16"), "qnn"
     )
 
 

@@ -197,7 +197,7 @@ def test_picture_in_a_terminal_fits_80_columns_with_long_names(folder):
     for node in model.graph.node:
         node.name = "/model/transformer/encoder/layers.11/attention/self/projection/out/" + node.name
     onnx.save(model, "long.onnx")
-    shown = re.sub(r"\x1b\[[0-9;]*m", "", run_in_terminal("convert", "long.onnx", "o.onnx", "-v"))
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", run_in_terminal("convert", "long.onnx", "o.onnx", "-v", "--fuse", "none"))
     assert "█ f16  ░ f32" in shown and "around /model/trans.../self/projection/out/mean" in shown
     beyond = [line for line in shown.splitlines() if len(line) > 80]
     assert all(line.startswith(("  mezzo ", "      mezzo ")) for line in beyond)  # commands stay whole

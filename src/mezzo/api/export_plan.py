@@ -5,15 +5,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mezzo.common.errors import InputError
-from mezzo.common.message_style import setting
 from mezzo.contracts.frontend import Progress
-from mezzo.contracts.plans import Plan
+from mezzo.contracts.plans import Plan, PlannedNode
 from mezzo.conversion.conversion import convert_model
 from mezzo.conversion.new_plan import aliases_in
 from mezzo.conversion.results import open_source
+from mezzo.formats.dtypes import HIGH
+from mezzo.formats.precision_line import float_of, uniform
 from mezzo.io.planfile import load_plan
 from mezzo.planner.options import replay_options
-from mezzo.plugins.discovery import exporter
+from mezzo.plugins.discovery import exporter, op_facts
+from mezzo.tables.facts import Cost
 
 if TYPE_CHECKING:
     import onnx
@@ -49,13 +51,29 @@ def export_plan(
             f"{type(plan).__name__} is no plan, and a plan is exported; results have one as .plan,"
             " and 'mezzo.plan(model)' makes one"
         )
-    if plan.parts:
-        raise InputError(
-            f"the plan has {len({end for _, end in plan.parts})} operators in place of nodes that"
-            f" {chosen.tool} finds in the model; plan anew with {setting('fuse', 'none')}"
-        )
     if model is not None:
         opened = open_source(model, trust_external_paths, progress)
         graph = convert_model(opened, replay_options({}, plan), plan)[0].reading.graph
+        if plan.parts:
+            graph = opened.read(float_of(plan.line)).graph
         plan = replace(plan, make_names=lambda: aliases_in(graph))
-    return chosen.render(plan)
+    return chosen.render(_with_parts(plan))
+
+
+def _with_parts(plan: Plan) -> Plan:
+    """A plan of the model's own nodes, which another tool finds: those of an activation run as the
+    operator in their place does, those of a norm in FP32, as it computes inside.
+    """
+    parts: dict[str, list[str]] = {}
+    for name, end in plan.parts:
+        parts.setdefault(end, []).append(name)
+    nodes: list[PlannedNode] = []
+    for node in plan.nodes:
+        if node.name in parts:
+            is_pointwise = op_facts(plan.dialect)[node.op].cost is Cost.POINTWISE
+            node = node._replace(precision=node.precision if is_pointwise else uniform(HIGH))
+        # A node without a name is called after its operator and its result.
+        names = parts.get(node.name, [])
+        nodes += [node._replace(name=name, op=name.partition(":")[0]) for name in names]
+        nodes.append(node)
+    return replace(plan, make_nodes=lambda: tuple(nodes))

@@ -102,9 +102,6 @@ def plan(
 
     with Patience() as progress:
         planned = pipeline.plan(source, **chosen, progress=progress)
-        if tool is not None and planned.parts:  # the tool finds the model's own nodes
-            chosen["fuse"] = "none"
-            planned = pipeline.plan(source, **chosen, progress=progress)
         if save is not None:
             save_plan(planned, save)
     if tool is not None:
