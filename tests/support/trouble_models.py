@@ -31,6 +31,7 @@ Feeds = dict[str, Array]
 Random = np.random.Generator
 WIDTH, LENGTH, VOCABULARY = 32, 12, 50
 SEEN, UNSEEN = 2, 3
+TOKENS = 16384  # of the loss
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,10 +220,10 @@ def _pitch(random: Random) -> Feeds:
 
 
 def _vocoder(net: Net) -> tuple[str, ...]:
-    """The sine of 2 pi CumSum(f0 / rate) of harmonics, and a Loop that filters it."""
+    """The sine of 2 pi CumSum(f0 / rate) of harmonics, a Loop over frames, and convolutions with x + sin^2(ax)/a."""
     harmonics = net("Mul", "f0", np.arange(1, 5, dtype=np.float32))
     phase = net("CumSum", net("Div", harmonics, 24000.0), np.array(1, np.int64))
-    wave = net("Sin", net("Mul", net("Mul", phase, 2 * np.pi), 1.0))
+    wave = net("Sin", net("Mul", phase, 2 * np.pi))
     source = net("Tanh", linear(net, wave, net.normal(4, 1)))
     frames = net.reshape(source, 1, 16, 32)
     encoded = net("Tanh", linear(net, frames, net.normal(32, WIDTH), zeros(WIDTH)))
@@ -248,8 +249,17 @@ def _vocoder(net: Net) -> tuple[str, ...]:
         ],
     )
     loop = net("Loop", np.array(16), np.array(True), np.zeros((1, WIDTH), np.float32), count=2, body=body)
-    frames = linear(net, f"{loop}.1", net.normal(WIDTH, 32))
-    return (net.reshape(frames, 1, 16, 32), source)
+    x = net.reshape(f"{loop}.1", 1, WIDTH, 16)
+    for _ in range(3):
+        inner = x
+        for _ in range(2):
+            alpha = np.abs(net.normal(1, WIDTH, 1, scale=1.0)) + np.float32(0.2)
+            sine = net("Pow", net("Sin", net("Mul", inner, alpha)), 2.0)
+            inner = net("Add", inner, net("Mul", sine, 1 / alpha))
+            weight = net.normal(WIDTH, WIDTH, 3, scale=0.1)
+            inner = net("Conv", inner, weight, net.normal(WIDTH, scale=0.1), pads=[1, 1], kernel_shape=[3])
+        x = net("Add", x, inner)
+    return (net("Tanh", net("Conv", x, net.normal(32, WIDTH, 3, scale=0.1), pads=[1, 1], kernel_shape=[3])), source)
 
 
 def _mamba(net: Net) -> tuple[str, ...]:
@@ -322,7 +332,9 @@ def _points(random: Random) -> Feeds:
 def _ptv3(net: Net) -> tuple[str, ...]:
     """A softmax over 65,536 nearly equal keys: its normalizer passes 65,504, its probabilities are subnormal."""
     x = encoder_layer(net, "x", WIDTH)
-    query = net("Transpose", net.reshape(linear(net, x, net.normal(WIDTH, 8) * 0.2), 1, LENGTH, 1, 8), perm=[0, 2, 1, 3])
+    query = net(
+        "Transpose", net.reshape(linear(net, x, net.normal(WIDTH, 8) * 0.2), 1, LENGTH, 1, 8), perm=[0, 2, 1, 3]
+    )
     key, value = (heads_of(net, "points", net.normal(8, 8) * scale, heads=1) for scale in (0.2, 2))
     value = net("Add", value, net.normal(8, scale=3.0))
     mixed = linear(net, attend(net, query, key, value, scale=8**-0.5), net.normal(8, WIDTH))
@@ -386,18 +398,18 @@ def _gate(net: Net) -> tuple[str, ...]:
 
 def _labelled(random: Random) -> Feeds:
     return {
-        "x": random.standard_normal((1, 1024, WIDTH)).astype(np.float32),
-        "labels": random.integers(0, VOCABULARY, (1, 1024, 1)),
+        "x": random.standard_normal((1, TOKENS, WIDTH)).astype(np.float32),
+        "labels": random.integers(0, VOCABULARY, (1, TOKENS, 1)),
     }
 
 
 def _loss(net: Net) -> tuple[str, ...]:
-    """A log-softmax loss summed over 1,024 tokens, past 65,504, before it is divided by their number."""
+    """A log-softmax loss summed over 16,384 tokens, past 65,504, before it is divided by their number."""
     x = layer_norm(net, gelu(net, linear(net, "x", net.normal(WIDTH, WIDTH))), ones(WIDTH), zeros(WIDTH))
-    logits = linear(net, x, net.normal(WIDTH, VOCABULARY) * np.float32(60))
+    logits = linear(net, x, net.normal(WIDTH, VOCABULARY) * np.float32(2))
     chosen = net("GatherElements", net("LogSoftmax", logits, axis=-1), "labels", axis=-1)
     total = net.reduce("ReduceSum", net("Neg", chosen), [0, 1, 2], keepdims=0)
-    return (net("Div", total, 1024.0), net("Softmax", logits, axis=-1))
+    return (net("Div", total, float(TOKENS)), logits)
 
 
 def _unit_rows(random: Random) -> Feeds:
@@ -417,14 +429,19 @@ def _embedding(net: Net) -> tuple[str, ...]:
 
 
 def _loud_logits(net: Net) -> tuple[str, ...]:
-    """Attention logits pass 65,504 for the first token before they are scaled (Stable Diffusion 2.1)."""
+    """Attention logits of the first token with itself pass 65,504 before they are scaled (Stable Diffusion 2.1)."""
     x = encoder_layer(net, _embed(net), WIDTH)
-    table = np.ones((VOCABULARY, 1), np.float32)
-    table[1] = 300.0
-    loud = net("Mul", layer_norm(net, x, ones(WIDTH), zeros(WIDTH)), net("Gather", table, "ids"))
-    query, key = (heads_of(net, loud, net.normal(WIDTH, WIDTH) * 2) for _ in range(2))
-    value = heads_of(net, x, net.normal(WIDTH, WIDTH))
-    mixed = linear(net, attend(net, query, key, value, scale=0.25), net.normal(WIDTH, WIDTH))
+    normed = layer_norm(net, x, ones(WIDTH), zeros(WIDTH))
+    loud = np.zeros((VOCABULARY, 1, WIDTH // 2), np.float32)
+    loud[1, :, 0] = 480.0
+    alone = ones(WIDTH)
+    alone[[0, WIDTH // 2]] = 0  # what makes the first token loud is zero in all others
+    sides = []
+    for _ in range(2):
+        side = heads_of(net, normed, net.normal(WIDTH, WIDTH) * alone)
+        sides.append(net("Add", side, net("Transpose", net("Gather", loud, "ids"), perm=[0, 2, 1, 3])))
+    value = heads_of(net, normed, net.normal(WIDTH, WIDTH))
+    mixed = linear(net, attend(net, *sides, value, scale=(WIDTH / 2) ** -0.5), net.normal(WIDTH, WIDTH))
     return _classify(net, layer_norm(net, net("Add", x, mixed), ones(WIDTH), zeros(WIDTH)))
 
 
