@@ -173,7 +173,7 @@ def _group_norm(net: Net, x: str, channels: int) -> str:
 
 def _conv(net: Net, x: str, before: int, after: int, size: float = 1.0) -> str:
     weight = net.normal(after, before, 3, 3) * np.float32(size)
-    return net("Conv", x, weight, net.normal(after, scale=0.1), pads=[1, 1, 1, 1], kernel_shape=[3, 3])
+    return net("Conv", x, weight, net.normal(after, scale=0.1 * size), pads=[1, 1, 1, 1], kernel_shape=[3, 3])
 
 
 def _vae(net: Net) -> tuple[str, ...]:
