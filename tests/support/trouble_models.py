@@ -440,8 +440,8 @@ def _loud_logits(net: Net) -> tuple[str, ...]:
     for _ in range(2):
         side = heads_of(net, normed, net.normal(WIDTH, WIDTH) * alone)
         sides.append(net("Add", side, net("Transpose", net("Gather", loud, "ids"), perm=[0, 2, 1, 3])))
-    value = heads_of(net, normed, net.normal(WIDTH, WIDTH))
-    mixed = linear(net, attend(net, *sides, value, scale=(WIDTH / 2) ** -0.5), net.normal(WIDTH, WIDTH))
+    (query, key), value = sides, heads_of(net, normed, net.normal(WIDTH, WIDTH))
+    mixed = linear(net, attend(net, query, key, value, scale=(WIDTH / 2) ** -0.5), net.normal(WIDTH, WIDTH))
     return _classify(net, layer_norm(net, net("Add", x, mixed), ones(WIDTH), zeros(WIDTH)))
 
 
