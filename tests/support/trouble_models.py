@@ -433,7 +433,7 @@ def _loud_logits(net: Net) -> tuple[str, ...]:
     x = encoder_layer(net, _embed(net), WIDTH)
     normed = layer_norm(net, x, ones(WIDTH), zeros(WIDTH))
     loud = np.zeros((VOCABULARY, 1, WIDTH // 2), np.float32)
-    loud[1, :, 0] = 480.0
+    loud[1, :, 0] = 300.0
     alone = ones(WIDTH)
     alone[[0, WIDTH // 2]] = 0  # what makes the first token loud is zero in all others
     sides = []
