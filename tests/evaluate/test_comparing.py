@@ -295,6 +295,11 @@ def test_a_budget_below_the_noise_is_raised():
     assert "the noise of FP32 itself" in found.verdict.budget_source
 
 
+def test_noise_of_a_scalar_output_is_finite():
+    source = model("g (float[8] x) => (float y) <float n = {7.3}> { s = ReduceSum<keepdims=0>(x)  y = Div(s, n) }")
+    assert compare(source, source, [{"x": random(8)}]).verdict.noise < 2.0**-20
+
+
 def test_noise_comes_from_weights_where_inputs_are_integers():
     source = model("""g (int64[N] i) => (float[N,2] y) <float[4,2] w = {1.1,2.2,3.3,4.4,5.5,6.6,7.7,8.8}>
         { h = Gather(w, i)  y = Exp(h) }""")

@@ -125,6 +125,24 @@ def test_a_mask_that_is_stored_within_bounds_is_no_overflow() -> None:
     assert protections(graph, rows, low, [masked], limited=[mask]) == ()
 
 
+_FACTOR_OF_A_MASK = """<ir_version: 10, opset_import: ["" : 21]>
+g (float[2,2] x, float[2,2] m) => (float[2,2] y) <float far = {-1e9}> {
+    [mask]    a = Mul(m, far)
+    [add]     l = Add(x, a)
+    [softmax] y = Softmax(l)
+}"""
+
+
+@pytest.mark.parametrize(("largest", "expected"), [(1.0, set[str]()), (2.0, {"mask", "add", "softmax"})])
+def test_a_mask_times_at_most_1_is_no_overflow(largest: float, expected: set[str]) -> None:
+    """The stored mask times 2 may pass the range, which the data, seen before it was stored, do not show."""
+    graph = graph_of(_FACTOR_OF_A_MASK)
+    mask = next(iter(graph.constants))
+    measured = [held("input m", "m", largest, smallest=0.0), held_masked("mask", "a"), held_masked("add", "l")]
+    findings = protections(graph, rows_of(graph), FORMATS[DType.FLOAT16], measured, limited=[mask])
+    assert {finding.node for finding in findings} == expected
+
+
 _LOOP = """<ir_version: 10, opset_import: ["" : 21]>
 g (float[4,4] x, int64 n, bool go) => (float[4,4] y) {
     [loop] y = Loop(n, go, x) <body = b (int64 i, bool c, float[4,4] s) => (bool d, float[4,4] t) {

@@ -95,7 +95,7 @@ def _judged(
     harmless: Collection[str],
 ) -> "Iterator[tuple[int, ValueRange]]":
     """The values that are judged by their ranges."""
-    masked = reached_by(graph, rows, limited)
+    masked = reached_by(graph, rows, limited, measured)
     for value, measured_range in measured.items():
         if value in masked and measured_range.maximum * headroom < low.overflow_from:
             continue
@@ -126,15 +126,29 @@ def ranges_by_value(graph: Graph, ranges: "Sequence[ValueRange]") -> "dict[int, 
 
 
 def reached_by(
-    graph: Graph, rows: Sequence[OpFacts | None], limited: Collection[int]
+    graph: Graph,
+    rows: Sequence[OpFacts | None],
+    limited: Collection[int],
+    measured: "Mapping[int, ValueRange]",
 ) -> frozenset[int]:
-    """Values that contain masks, after additions, selections or data movement."""
+    """Values that contain masks, after additions, selections, data movement, or products with
+    numbers of at most 1.
+    """
     reached, queue = set(limited), list(limited)
     while queue:
-        for use in graph.uses[queue.pop()]:
+        mask = queue.pop()
+        for use in graph.uses[mask]:
             node, row = graph.nodes[use.node], rows[use.node]
             propagates = node.kind is Kind.TIE or (
-                row is not None and (row.keeps_values or row.function in _MASKING)
+                row is not None
+                and (
+                    row.keeps_values
+                    or row.function in _MASKING
+                    or (
+                        row.function is Function.MULTIPLY
+                        and all(_is_factor(graph, v, measured) for v in node.inputs if v != mask)
+                    )
+                )
             )
             fresh = (
                 [v for v in node.outputs if v is not None and v not in reached]
@@ -144,6 +158,12 @@ def reached_by(
             reached.update(fresh)
             queue += fresh
     return frozenset(reached)
+
+
+def _is_factor(graph: Graph, value: int | None, measured: "Mapping[int, ValueRange]") -> bool:
+    """Whether a value never enlarges what it multiplies."""
+    holder = None if value is None else graph.constants.get(value) or measured.get(value)
+    return holder is not None and holder.largest <= 1.0
 
 
 def _troubles(

@@ -36,7 +36,7 @@ def lifts(
     are as large as they are.
     """
     measured = ranges_by_value(graph, ranges)
-    masked = reached_by(graph, rows, limited)
+    masked = reached_by(graph, rows, limited, measured)
     zeros = frozenset(
         v for v in _unfed(graph) if v in measured and measured[v].count and not measured[v].largest
     )

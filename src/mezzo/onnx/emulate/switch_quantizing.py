@@ -97,11 +97,11 @@ class Quantizer:
         stored = payload.quantize(numbers.ravel())
         values = payload.dequantize(stored) if dtype is DType.FLOAT32 else stored
         self.tensors[name] = numpy_helper.from_array(
-            np.ascontiguousarray(values.reshape(numbers.shape)), name
+            np.asarray(values.reshape(numbers.shape), order="C"), name
         )
         return name
 
     def _hold(self, numbers: "np.ndarray") -> str:
         name = self._fresh()
-        self.tensors[name] = numpy_helper.from_array(np.ascontiguousarray(numbers), name)
+        self.tensors[name] = numpy_helper.from_array(np.asarray(numbers, order="C"), name)
         return name

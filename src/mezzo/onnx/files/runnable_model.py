@@ -70,7 +70,8 @@ class RunnableModel:
             if self.weights is not None and is_marked(tensor):
                 moved[tensor.name] = self.weights.move(tensor, move)
             else:
-                numbers = np.ascontiguousarray(move(onnx.numpy_helper.to_array(tensor)))
+                # Not ascontiguousarray, which gives a scalar a dimension.
+                numbers = np.asarray(move(onnx.numpy_helper.to_array(tensor)), order="C")
                 tensor.CopyFrom(onnx.numpy_helper.from_array(numbers, tensor.name))
         return RunnableModel(
             result, None if self.weights is None else self.weights.with_moved(moved)
