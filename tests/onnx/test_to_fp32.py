@@ -159,6 +159,12 @@ def test_a_broken_file_is_planned_anew_with_data() -> None:
     assert anew.measured is not None and anew.measured.ruling is not None and anew.measured.ruling.value == "same"
 
 
+def test_a_file_that_overflows_itself_is_no_judge_of_what_is_made_of_it() -> None:
+    converted = mezzo.convert(overflowing(), to="fp16", data={"x": data()["x"].astype(np.float16)})
+    assert "the file itself overflows: 8.827e+05 at square" in repr(converted)
+    assert 'to="fp32" widens it' in repr(converted)
+
+
 def test_what_an_earlier_conversion_has_recorded_is_forgotten(tmp_path: Path) -> None:
     model = onnx.parser.parse_model("""
         <ir_version: 8, opset_import: ["" : 17]>

@@ -12,6 +12,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from mezzo.onnx.files.files import ModelSource
+from mezzo.onnx.protos.entries import DEFAULTS_SINCE
 from mezzo.onnx.protos.graphs import defined_names, graphs_of, nodes_of, subgraphs_of
 from mezzo.onnx.protos.names import free_prefix
 from mezzo.onnx.protos.widened import (
@@ -28,9 +29,6 @@ from mezzo.onnx.schema.types import tensor_type_of
 
 # A Cast between Q/DQ operators and their kernel breaks its fusion; BitCast has no FP32 form.
 _KEPT = frozenset({"BitCast", "DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear"})
-
-# IR version from which an initializer that is an input too is its default; before, all are inputs.
-_DEFAULTS_SINCE = 4
 
 
 def widen(source: ModelSource, ports: Collection[str] = ()) -> ModelSource | None:
@@ -85,7 +83,7 @@ def _widen_main(model: onnx.ModelProto, widened: Collection[str]) -> None:
     ports = [*map(deepcopy, (*graph.input, *graph.output))]
     stored = {tensor.name for tensor in graph.initializer}
     fed = {port.name for port in graph.input}
-    if model.ir_version < _DEFAULTS_SINCE:
+    if model.ir_version < DEFAULTS_SINCE:
         fed -= stored
     constants = stored - fed
     low = {
