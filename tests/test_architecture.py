@@ -84,7 +84,7 @@ _LATE_LIBRARIES = ("onnxruntime", "torch", "ray")
 # Imports inside functions, by room: how many at most, and why they are late. A new one has to be worth its reason.
 _LATE = {
     "analysis": (4, "discovery imports every rule to list it; numpy is loaded when arrays are looked at"),
-    "api": (25, "`import mezzo` and errors in options come at once; a verb loads what it works with when it starts"),
+    "api": (26, "`import mezzo` and errors in options come at once; a verb loads what it works with when it starts"),
     "aten": (1, "PyTorch is loaded when a program of its own comes in"),
     "cli": (181, "help, errors and completion come at once; what a command works with is loaded when it runs"),
     "clusters": (2, "Ray takes a second to load: it is loaded when a cluster is asked for"),

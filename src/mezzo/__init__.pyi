@@ -121,7 +121,7 @@ def compare_strategies(
 
     Args:
         to: what to convert to: fp16, bf16 or int8, int8 with a float (int8,bf16), weights alone in
-            int4 or int8w, or auto: what gains on this machine.
+            int4 or int8w, auto: what gains on this machine, or fp32: an FP16 or BF16 file back.
         policy: how bold to be: a name of 'mezzo policies', or a .toml file.
         strategy: how to place the casts; see 'mezzo strategies'.
         target: what must run the result: a name of 'mezzo targets', or a .toml file.
@@ -131,8 +131,8 @@ def compare_strategies(
             globs work. Repeatable.
         fix_region: run a part in fp32 or in the low precision, and plan the rest around it.
             Repeatable.
-        io: types of the model's inputs and outputs: keep them (default), all low, outputs as they
-            come, or one by name. Repeatable.
+        io: types of the model's inputs and outputs: keep them (default, but FP32 with --to fp32),
+            all low, outputs as they come, or one by name. Repeatable.
         out_of_range: what to do with numbers that the low precision cannot hold: store them times a
             power of two, keep their operators in FP32, clamp weights, or refuse.
         opset: whether the opset, ONNX's version, may rise where a newer one allows the low
@@ -204,7 +204,8 @@ def convert(
             tuple; by default the format that is faster on the named target and this machine, else
             "fp16". "auto" without a target chooses the target too: whatever the tables expect to
             gain on this machine is converted and timed, and the fastest right result is kept. Two
-            floats are refused: neither of FP16 and BF16 contains the other.
+            floats are refused: neither of FP16 and BF16 contains the other. "fp32" widens an FP16
+            or BF16 model, with inputs and outputs unless `io` keeps them.
         policy: a preset's name ("balanced" unless given), the path of a policy file (.toml), a
             Policy, or a function of a `mezzo.ir.selectors.Site`, or of one and "fp16" or "bf16". It
             returns a verdict for each node: "allow", "infer", "clear" or "deny", or one of these
@@ -300,7 +301,7 @@ def convert_folder(
 
     Args:
         to: what to convert to: fp16, bf16 or int8, int8 with a float (int8,bf16), weights alone in
-            int4 or int8w, or auto: what gains on this machine.
+            int4 or int8w, auto: what gains on this machine, or fp32: an FP16 or BF16 file back.
         policy: how bold to be: a name of 'mezzo policies', or a .toml file.
         strategy: how to place the casts; see 'mezzo strategies'.
         target: what must run the result: a name of 'mezzo targets', or a .toml file.
@@ -390,7 +391,7 @@ def llm(
 
     Args:
         to: what to convert to: fp16, bf16 or int8, int8 with a float (int8,bf16), weights alone in
-            int4 or int8w, or auto: what gains on this machine.
+            int4 or int8w, auto: what gains on this machine, or fp32: an FP16 or BF16 file back.
         policy: how bold to be: a name of 'mezzo policies', or a .toml file.
         strategy: how to place the casts; see 'mezzo strategies'.
         target: what must run the result: a name of 'mezzo targets', or a .toml file.
@@ -400,8 +401,8 @@ def llm(
             globs work. Repeatable.
         fix_region: run a part in fp32 or in the low precision, and plan the rest around it.
             Repeatable.
-        io: types of the model's inputs and outputs: keep them (default), all low, outputs as they
-            come, or one by name. Repeatable.
+        io: types of the model's inputs and outputs: keep them (default, but FP32 with --to fp32),
+            all low, outputs as they come, or one by name. Repeatable.
         out_of_range: what to do with numbers that the low precision cannot hold: store them times a
             power of two, keep their operators in FP32, clamp weights, or refuse.
         opset: whether the opset, ONNX's version, may rise where a newer one allows the low
@@ -466,7 +467,7 @@ def plan(
 
     Args:
         to: what to convert to: fp16, bf16 or int8, int8 with a float (int8,bf16), weights alone in
-            int4 or int8w, or auto: what gains on this machine.
+            int4 or int8w, auto: what gains on this machine, or fp32: an FP16 or BF16 file back.
         policy: how bold to be: a name of 'mezzo policies', or a .toml file.
         strategy: how to place the casts; see 'mezzo strategies'.
         target: what must run the result: a name of 'mezzo targets', or a .toml file.
@@ -476,8 +477,8 @@ def plan(
             globs work. Repeatable.
         fix_region: run a part in fp32 or in the low precision, and plan the rest around it.
             Repeatable.
-        io: types of the model's inputs and outputs: keep them (default), all low, outputs as they
-            come, or one by name. Repeatable.
+        io: types of the model's inputs and outputs: keep them (default, but FP32 with --to fp32),
+            all low, outputs as they come, or one by name. Repeatable.
         out_of_range: what to do with numbers that the low precision cannot hold: store them times a
             power of two, keep their operators in FP32, clamp weights, or refuse.
         opset: whether the opset, ONNX's version, may rise where a newer one allows the low
@@ -545,8 +546,8 @@ def quantize_report(
             globs work. Repeatable.
         fix_region: run a part in fp32 or in the low precision, and plan the rest around it.
             Repeatable.
-        io: types of the model's inputs and outputs: keep them (default), all low, outputs as they
-            come, or one by name. Repeatable.
+        io: types of the model's inputs and outputs: keep them (default, but FP32 with --to fp32),
+            all low, outputs as they come, or one by name. Repeatable.
         out_of_range: what to do with numbers that the low precision cannot hold: store them times a
             power of two, keep their operators in FP32, clamp weights, or refuse.
         opset: whether the opset, ONNX's version, may rise where a newer one allows the low
@@ -628,7 +629,7 @@ def sensitivity(
 
     Args:
         to: what to convert to: fp16, bf16 or int8, int8 with a float (int8,bf16), weights alone in
-            int4 or int8w, or auto: what gains on this machine.
+            int4 or int8w, auto: what gains on this machine, or fp32: an FP16 or BF16 file back.
         strategy: how to place the casts; see 'mezzo strategies'.
         target: what must run the result: a name of 'mezzo targets', or a .toml file.
         include: ask for low precision: a glob on node names, or 'op:Softmax'. Repeatable.
@@ -637,8 +638,8 @@ def sensitivity(
             globs work. Repeatable.
         fix_region: run a part in fp32 or in the low precision, and plan the rest around it.
             Repeatable.
-        io: types of the model's inputs and outputs: keep them (default), all low, outputs as they
-            come, or one by name. Repeatable.
+        io: types of the model's inputs and outputs: keep them (default, but FP32 with --to fp32),
+            all low, outputs as they come, or one by name. Repeatable.
         out_of_range: what to do with numbers that the low precision cannot hold: store them times a
             power of two, keep their operators in FP32, clamp weights, or refuse.
         opset: whether the opset, ONNX's version, may rise where a newer one allows the low
@@ -718,7 +719,7 @@ def tune(
 
     Args:
         to: what to convert to: fp16, bf16 or int8, int8 with a float (int8,bf16), weights alone in
-            int4 or int8w, or auto: what gains on this machine.
+            int4 or int8w, auto: what gains on this machine, or fp32: an FP16 or BF16 file back.
         strategy: how to place the casts; see 'mezzo strategies'.
         target: what must run the result: a name of 'mezzo targets', or a .toml file.
         include: ask for low precision: a glob on node names, or 'op:Softmax'. Repeatable.
@@ -727,8 +728,8 @@ def tune(
             globs work. Repeatable.
         fix_region: run a part in fp32 or in the low precision, and plan the rest around it.
             Repeatable.
-        io: types of the model's inputs and outputs: keep them (default), all low, outputs as they
-            come, or one by name. Repeatable.
+        io: types of the model's inputs and outputs: keep them (default, but FP32 with --to fp32),
+            all low, outputs as they come, or one by name. Repeatable.
         out_of_range: what to do with numbers that the low precision cannot hold: store them times a
             power of two, keep their operators in FP32, clamp weights, or refuse.
         opset: whether the opset, ONNX's version, may rise where a newer one allows the low

@@ -117,3 +117,23 @@ def test_tuning_over_two_formats_leads_to_a_sensitivity_that_runs(here: Path, ru
     (asked,) = (command for command in told if "sensitivity" in command)
     assert "--to int8 " in asked
     assert run(*shlex.split(asked)[1:]).code == 0
+
+
+def test_commands_after_a_conversion_to_fp32_run_as_they_are_printed(run: Run, here: Path) -> None:
+    assert run(*shlex.split("convert three.onnx low.onnx --to fp16 --io low --quiet")).code == 0
+    shown = run(*shlex.split("convert low.onnx back.onnx --to fp32 -v")).out
+    (anew,) = (line.removeprefix("next    ") for line in shown.splitlines() if line.startswith("next "))
+    tried = [anew, *commands(shown)]
+    assert tried == [
+        "mezzo convert back.onnx --to fp16 --data random", "mezzo compare back.onnx low.onnx --data random"
+    ]  # fmt: skip
+    assert [run(*shlex.split(command)[1:]).code for command in tried] == [0, 0]
+
+
+def test_a_plan_that_keeps_everything_in_fp32_is_not_replayed(run: Run, here: Path) -> None:
+    assert run(*shlex.split("convert three.onnx out.onnx --to int4 --save-plan p.json --quiet")).code == 0
+    ran = run(*shlex.split("convert three.onnx again.onnx --plan p.json"))
+    assert ran.code == 2
+    assert ran.err == (
+        "mezzo: the plan keeps every node and weight in f32, and a replay would change nothing; leave --plan out\n"
+    )

@@ -66,7 +66,7 @@ def test_dtypes_of_libraries_are_told_by_their_names(given_dtype: object, word: 
 @pytest.mark.parametrize(
     ("written", "why"),
     [
-        ("fp32", "what models come in"),
+        ("fp32", "only 'mezzo.convert' takes it, for one ONNX model"),
         (np.float64, "wider than FP32"),
         ("16", "two formats have 16 bits"),
         (16, "two formats have 16 bits"),

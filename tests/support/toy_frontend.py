@@ -11,7 +11,7 @@ At version 1 of the dialect `plus` takes FP32 alone. And as real checkers do, th
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -203,8 +203,11 @@ class ToyModel:
         names = [(value, reading.graph.values[value].name) for value in values]
         return ((value, held[name].astype(np.float32)) for value, name in names if name in held)
 
-    def widened(self) -> "ToyModel":
+    def widened(self, ports: Collection[str] = ()) -> "ToyModel":
         return self
+
+    def widening_obstacle(self) -> str | None:
+        return None
 
     def fused(
         self, reading: AnyReading, apart: Sequence[int], copied: float = 1.0, respellings: Sequence[Respelling] = ()

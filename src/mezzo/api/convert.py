@@ -26,10 +26,10 @@ from mezzo.conversion.results import (
     open_source,
 )
 from mezzo.formats.dtypes import LOW_DTYPES
-from mezzo.formats.format_words import AUTO
+from mezzo.formats.format_words import AUTO, FP32, plain_word
 from mezzo.io import planfile
 from mezzo.planner.options import Options, check_parameters, read_options, replay_options
-from mezzo.plugins.discovery import targets
+from mezzo.plugins.discovery import frontend_of, targets
 
 if TYPE_CHECKING:
     import onnx
@@ -64,7 +64,8 @@ def convert(
             tuple; by default the format that is faster on the named target and this machine, else
             "fp16". "auto" without a target chooses the target too: whatever the tables expect to
             gain on this machine is converted and timed, and the fastest right result is kept. Two
-            floats are refused: neither of FP16 and BF16 contains the other.
+            floats are refused: neither of FP16 and BF16 contains the other. "fp32" widens an FP16
+            or BF16 model, with inputs and outputs unless `io` keeps them.
         policy: a preset's name ("balanced" unless given), the path of a policy file (.toml), a
             Policy, or a function of a `mezzo.ir.selectors.Site`, or of one and "fp16" or "bf16". It
             returns a verdict for each node: "allow", "infer", "clear" or "deny", or one of these
@@ -118,6 +119,14 @@ def convert(
     """
     if dst is not None:
         check_destination(dst)
+    if plain_word(options.get("to")) == FP32 and frontend_of(src, warns=False).rewrites:
+        from mezzo.api.to_fp32 import check_widening, convert_to_fp32
+
+        request = request_of(options)
+        others = {"plan": plan, "data": data, "labels": labels, "batch_size": batch_size}
+        check_widening(request, {**others, "resume": resume})
+        model = open_source(src, request.trust_external_paths, progress)
+        return convert_to_fp32(model, dst, request, options.get("io"), overwrite=overwrite)
     replayed = _given_plan(plan)
     if replayed is not None and data is not None:
         raise InputError(

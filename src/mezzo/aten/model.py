@@ -1,6 +1,6 @@
 """`TorchModel`, the front end's model contract implemented over FX graphs."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -106,9 +106,13 @@ class TorchModel:
             ):
                 yield value, weight.tensor().detach().cpu().numpy()
 
-    def widened(self) -> "TorchModel":
+    def widened(self, ports: Collection[str] = ()) -> "TorchModel":
         """The model itself: targets for PyTorch do not quantize."""
         return self
+
+    def widening_obstacle(self) -> str | None:
+        """None: `widened` returns the model itself."""
+        return None
 
     def fused(
         self,

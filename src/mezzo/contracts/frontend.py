@@ -233,11 +233,14 @@ class Model(Protocol):
         Raises ModelError: a constant cannot be read.
         """
 
-    def widened(self) -> "Model":
-        """The model in FP32 instead of lower floats, with its input and output types unchanged;
-        itself if it has none or cannot be widened. Weights keep their values; a result of it is a
-        result of this model.
+    def widened(self, ports: Collection[str] = ()) -> "Model":
+        """The model in FP32 instead of lower floats, with its input and output types unchanged
+        except those of `ports`; itself if it has none or cannot be widened. Weights keep their
+        values; a result of it is a result of this model.
         """
+
+    def widening_obstacle(self) -> str | None:
+        """A sentence on the node for which the model cannot be widened; None if it can be."""
 
     def fused(
         self,

@@ -26,6 +26,8 @@ from mezzo.tables.target import Gain, Target
 
 # Names of the rules that measured ranges trigger.
 DATA_OVERFLOW, DATA_VANISHES, DATA_LOGITS = "data-overflow", "data-vanishes", "data-logits"
+# Of nodes in FP32 that were in a lower float in the source model.
+WIDENED = "widened"
 DATA_RULES = frozenset({DATA_OVERFLOW, DATA_VANISHES, DATA_LOGITS})
 
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from mezzo.common.errors import InputError
-from mezzo.common.message_style import option, setting
+from mezzo.common.message_style import option, setting, verb
 from mezzo.common.name_matching import ask_for, fold, join_with_or, nearest
 from mezzo.formats.dtypes import FORMATS, HIGH, LEVEL_DTYPES, LOW_DTYPES, QUANTIZED, DType
 
@@ -35,6 +35,8 @@ _WEIGHT_DTYPES = {"int4": DType.INT4, "int8w": DType.INT8}
 FORMAT_DTYPES: Mapping[str, DType] = ChainMap(_WEIGHT_DTYPES, LEVEL_DTYPES)
 FORMAT_WORDS = FORMAT_DTYPES.keys()
 
+# Asks for an FP16 or BF16 model in FP32; only a conversion of one ONNX model takes it.
+FP32 = FORMATS[HIGH].words[0]
 # Asks for the formats, and the target, that gain on this machine.
 AUTO = "auto"
 # Type numbers of ONNX (TensorProto.DataType). 10 is unambiguous; 16 (BF16) may also mean 16 bits.
@@ -155,7 +157,9 @@ def _remedy(option_name: str, text: str | None, word: str | None, choices: Seque
     if text is None:
         return f"write its name, or give a dtype; {choose}"
     bare = fold(text.strip().rpartition(".")[2])
-    if word == FORMATS[HIGH].words[0]:
+    if word == FP32 and option_name == option("to"):
+        return f"only {verb('convert')} takes it, for one ONNX model in FP16 or BF16; {choose}"
+    if word == FP32:
         return f"that is what models come in and what mezzo keeps where it is needed; {choose}"
     if word in WEIGHT_BITS:
         return f"{word} is how weights are stored, and no type for this; {choose}"
@@ -182,11 +186,12 @@ def _remedy(option_name: str, text: str | None, word: str | None, choices: Seque
     )
     if reason is not None:
         return f"{reason}; {choose}"
+    offered = {*choices, FP32} if option_name == option("to") else choices
     names = {
         name: row.words[0]
         for row in FORMATS.values()
         for name in row.words
-        if row.words[0] in choices
+        if row.words[0] in offered
     }
     question = ask_for(names[near] for near in nearest(bare, names, 1))
     return f"{question} {choose}" if question else choose

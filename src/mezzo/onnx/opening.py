@@ -1,7 +1,7 @@
 """Opening of ONNX models from a path, a ModelProto or an onnx_ir.Model."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,7 @@ from mezzo.onnx.edit.rescaling import rescale
 from mezzo.onnx.files.files import ModelSource, from_proto, load
 from mezzo.onnx.files.runnable_model import RunnableModel
 from mezzo.onnx.model import OnnxModel
-from mezzo.onnx.normal_form.widening import widen
+from mezzo.onnx.normal_form.widening import find_obstacle, widen
 from mezzo.onnx.protos.expansion import check_expansion
 from mezzo.onnx.protos.graphs import all_nodes
 from mezzo.onnx.read.reading import own
@@ -61,9 +61,13 @@ class Opened(OnnxModel):
     def path(self) -> Path | None:
         return super().path if self.given is self else None
 
-    def widened(self) -> "Opened":
+    def widening_obstacle(self) -> str | None:
+        """A sentence on the node for which `widened` does not convert the model, or None."""
+        return find_obstacle(self.source.model)
+
+    def widened(self, ports: Collection[str] = ()) -> "Opened":
         """The model converted to FP32 if it is in FP16 or BF16, else itself."""
-        source = widen(self.source)
+        source = widen(self.source, ports)
         return self if source is None else Opened(source, self.progress, self.given)
 
     def fused(

@@ -396,6 +396,11 @@ def replay_options(given: Mapping[str, object], plan: Plan) -> Options:
     plan's levels.
     """
     check_levels(plan)
+    if not plan.formats:
+        raise InputError(
+            f"the plan keeps every node and weight in {plan.high}, and a replay would change"
+            f" nothing; leave {option('plan')} out"
+        )
     recorded = dict(plan.settings)
     policy = given.get("policy")
     if callable(policy) and not isinstance(policy, Policy):

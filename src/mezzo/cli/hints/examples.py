@@ -53,6 +53,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ),
         ("mezzo convert model.onnx low.onnx --io low", "low inputs and outputs too"),
         (
+            "mezzo convert low.onnx back.onnx --to fp32",
+            "where only an FP16 file is left: FP32 again, to be planned anew",
+        ),
+        (
             "mezzo convert model.onnx small.onnx --save-plan plan.json",
             "keep the decisions for review",
         ),

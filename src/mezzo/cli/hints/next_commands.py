@@ -18,7 +18,7 @@ from mezzo.contracts.options.option import (
 from mezzo.contracts.options.request import Request
 from mezzo.contracts.plans import Plan, PlannedNode
 from mezzo.conversion.results import decided_nodes
-from mezzo.formats.format_words import WEIGHT_BITS, spell_formats
+from mezzo.formats.format_words import FP32, WEIGHT_BITS, spell_formats
 from mezzo.report.layout.names import clean, join_or, quote
 from mezzo.report.records.groups import choose_example, group_high_nodes
 from mezzo.report.records.suggestions import free
@@ -38,6 +38,10 @@ _ASKED = 3
 
 def steps_after_conversion(context: CommandContext, plan: Plan) -> Steps:
     """Suggestions after a conversion."""
+    if context.options.word("to") == FP32:
+        words = ["--data", "random", *context.options.without_settings().words("compare")]
+        command = spell_command("compare", context.result, context.source, *words)
+        return [(command, "where the low file goes wrong; --data FILE.npz of yours proves more")]
     steps: Steps = []
     options, teller, example = context.options, context.teller, choose_example(plan)
     if example is not None and teller is not None:
@@ -48,6 +52,7 @@ def steps_after_conversion(context: CommandContext, plan: Plan) -> Steps:
     is_free = context.saved is None and not plan.origin
     if (
         is_free
+        and plan.lows
         and options.word("policy") != "aggressive"
         and any(_is_policy(group.rule) for group in group_high_nodes(plan))
     ):

@@ -76,6 +76,7 @@ OPTIONS: tuple[OtherOption, ...] = (
     _flag("fp16", "float16", "half", "use-fp16", "fp16-mode", "fp-to-fp16", "compress-to-fp16",
           words="--to fp16"),
     _flag("bf16", "bfloat16", "use-bf16", words="--to bf16"),
+    _flag("fp32", "float32", "fp16-to-fp32", "upcast", words="--to fp32"),
     _flag("fp8", "float8", words="--to fp8"),
     _flag("int8", "quantize", "quantise", "quantization", "ptq", "static", "static-quantization",
           "qdq", "w8a8", words="--to int8"),

@@ -98,6 +98,10 @@ def spell_step(aim: Aim, context: CommandContext) -> NextCommand:
             words = [*data_words, *context.options.without_settings().words("ranges")]
             why = "what values hold, and what a format would lose"
             return NextCommand(spell_command("ranges", source, *words), why)
+        case Move.REPLAN:
+            words = ["--to", aim.words["to"], "--data", "random"]
+            why = "plans it anew; --data FILE.npz of yours shows what overflows"
+            return NextCommand(spell_command("convert", result, *words), why)
         case Move.EXPLAIN if "node" not in aim.words:
             why = "the model as text: no node of it has a precision to choose"
             return NextCommand(spell_command("show", source), why)

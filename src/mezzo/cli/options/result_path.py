@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mezzo.common.errors import InputError
 from mezzo.contracts.options.keywords import request_of
-from mezzo.formats.format_words import AUTO, FORMAT_WORDS, plain_word
+from mezzo.formats.format_words import AUTO, FORMAT_WORDS, FP32, plain_word
 from mezzo.report.layout.names import quote
 
 # In the name of a result whose formats are chosen by measurement.
@@ -38,7 +38,9 @@ def name_result(
     from mezzo.planner.options import requested_formats
 
     request, formats = request_of(chosen), _OF_AUTO
-    if request.to != AUTO:  # what is fastest is known when it is converted
+    if request.to == FP32:
+        formats = FP32
+    elif request.to != AUTO:  # what is fastest is known when it is converted
         formats = requested_formats(request).replace(",", "-")
     named = source.with_name(f"{source.stem}.{formats}.onnx")
     if named.exists() and not overwrite:
@@ -52,7 +54,7 @@ def name_result(
 def _check_order(source: Path, result: Path) -> None:
     """Raises InputError: OUT is a format, or IN and OUT are swapped."""
     word = os.fspath(result)
-    if plain_word(word) in FORMAT_WORDS and not result.exists():
+    if plain_word(word) in (*FORMAT_WORDS, FP32) and not result.exists():
         raise InputError(
             f"{word!r} is a format, not a file; write mezzo convert {_quote(source)} --to"
             f" {plain_word(word)}"

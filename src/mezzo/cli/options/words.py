@@ -10,7 +10,7 @@ from mezzo.common.errors import InputError
 from mezzo.common.name_matching import matching_names
 from mezzo.contracts.options.option import Form, OptionInfo, about, spell_option
 from mezzo.formats.dtypes import FORMATS, HIGH, LEVEL_DTYPES, LOW_DTYPES, DType
-from mezzo.formats.format_words import AUTO, read_format, spell_formats
+from mezzo.formats.format_words import AUTO, FP32, plain_word, read_format, spell_formats
 
 # An option as written: a word, several words, or a flag; None if it is absent.
 Written = str | tuple[str, ...] | bool | None
@@ -32,7 +32,9 @@ def settle(option: Field[Any], written: Written) -> Written:
         return written
     match info.form:
         case Form.FORMATS:
-            return AUTO if written.lower() == AUTO else spell_formats(written)
+            if written.lower() == AUTO:
+                return AUTO
+            return FP32 if plain_word(written) == FP32 else spell_formats(written)
         case Form.CHOICE:
             return choices.settle_choice(word, written, info.choices)
         case Form.WORDS:

@@ -39,7 +39,8 @@ class Request:
         default=None,
         metadata=OptionInfo(
             "What to convert to: fp16, bf16 or int8, int8 with a float (int8,bf16), weights alone"
-            " in int4 or int8w, or auto: what gains on this machine.",
+            " in int4 or int8w, auto: what gains on this machine, or fp32: an FP16 or BF16 file"
+            " back.",
             Form.FORMATS,
             OptionScope.OTHER,
             Panel.COMMON,
@@ -150,8 +151,8 @@ class Request:
     io: IO = field(
         default="keep",
         metadata=OptionInfo(
-            "Types of the model's inputs and outputs: keep them (default), all low, outputs as they"
-            " come, or one by name. Repeatable.",
+            "Types of the model's inputs and outputs: keep them (default, but FP32 with --to fp32),"
+            " all low, outputs as they come, or one by name. Repeatable.",
             Form.PORT_DTYPES,
             OptionScope.SINGLE_NODES,
             Panel.COMMON,

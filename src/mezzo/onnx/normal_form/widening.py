@@ -1,9 +1,10 @@
-"""Conversion of an FP16 or BF16 model to FP32; inputs and outputs keep their types, behind Casts.
+"""Conversion of an FP16 or BF16 model to FP32; inputs and outputs keep their types, behind Casts,
+unless they are named.
 
 Weights are exact in FP32. Intermediate values are no longer rounded.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 
@@ -11,9 +12,11 @@ import onnx
 from onnx import TensorProto, helper
 
 from mezzo.onnx.files.files import ModelSource
-from mezzo.onnx.protos.graphs import defined_names, nodes_of, subgraphs_of
+from mezzo.onnx.protos.entries import DEFAULTS_SINCE
+from mezzo.onnx.protos.graphs import defined_names, graphs_of, nodes_of, subgraphs_of
 from mezzo.onnx.protos.names import free_prefix
 from mezzo.onnx.protos.widened import (
+    DTYPE_ATTRIBUTES,
     LOW,
     WIDENED_DOMAINS,
     widen_attributes,
@@ -21,65 +24,78 @@ from mezzo.onnx.protos.widened import (
     widen_sparse,
     widen_tensor,
 )
+from mezzo.onnx.read.origins import title_of
+from mezzo.onnx.schema.types import tensor_type_of
 
 # A Cast between Q/DQ operators and their kernel breaks its fusion; BitCast has no FP32 form.
 _KEPT = frozenset({"BitCast", "DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear"})
 
 
-def widen(source: ModelSource) -> ModelSource | None:
-    """The model in FP32; None if it has no low-precision floats, or cannot be converted.
+def widen(source: ModelSource, ports: Collection[str] = ()) -> ModelSource | None:
+    """The model in FP32; None if it has no low-precision floats, or cannot be converted. `ports`:
+    inputs and outputs that become FP32 too.
 
     The source is not changed. The result shares its payloads: weights are converted when read.
     """
-    nodes = [*nodes_of(source.model)]
-    local_functions = {(function.domain, function.name) for function in source.model.functions}
-    is_kept = any(
-        node.op_type in _KEPT
-        or (
-            node.domain not in WIDENED_DOMAINS
-            and (node.domain, node.op_type) not in local_functions
-        )
-        for node in nodes
-    )
-    if is_kept or not _holds_low(source.model, nodes):
+    if find_obstacle(source.model) is not None or not _holds_low(source.model):
         return None
     model = deepcopy(source.model)
     for function in model.functions:
         _widen_nodes(function.node)
         _widen_ports(function.value_info)
-    _widen_main(model.graph)
+    _widen_main(model, ports)
     return replace(source, model=model)
 
 
-def _holds_low(model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> bool:
-    """Whether a weight, constant or Cast is in FP16 or BF16."""
-    tensors = [
-        *model.graph.initializer,
-        *(sparse.values for sparse in model.graph.sparse_initializer),
-    ]
-    attributes = [attribute for node in nodes for attribute in node.attribute]
-    tensors += [
-        attribute.t for attribute in attributes if attribute.type == onnx.AttributeProto.TENSOR
-    ]
-    casts = (attribute.i for attribute in attributes if attribute.name == "to")
-    return any(tensor.data_type in LOW for tensor in tensors) or any(to in LOW for to in casts)
+def find_obstacle(model: onnx.ModelProto) -> str | None:
+    """A sentence on the first node that cannot be converted to FP32; None if all can."""
+    local_functions = {(function.domain, function.name) for function in model.functions}
+    for node in nodes_of(model):
+        title = f"node {title_of(node)!r} ({node.op_type})"
+        if node.op_type in _KEPT:
+            is_bits = node.op_type == "BitCast"
+            return f"{title} {'reads the bits of its input' if is_bits else 'is quantized'}"
+        is_function = (node.domain, node.op_type) in local_functions
+        if node.domain not in WIDENED_DOMAINS and not is_function:
+            return f"{title} is of domain {node.domain!r}, whose operators may have no FP32 form"
+    return None
 
 
-def _widen_main(graph: onnx.GraphProto) -> None:
-    """Convert the main graph in place; inputs and outputs keep names and types, by Casts."""
-    prefix, constants = (
-        free_prefix(graph, "widened_"),
-        {tensor.name for tensor in graph.initializer},
-    )
+def _holds_low(model: onnx.ModelProto) -> bool:
+    """Whether a weight, constant, input, output, or requested type is FP16 or BF16."""
+    graphs = [*graphs_of(model)]
+    attributes = [attribute for node in nodes_of(model) for attribute in node.attribute]
+    tensors = [tensor for graph in graphs for tensor in graph.initializer]
+    tensors += [sparse.values for graph in graphs for sparse in graph.sparse_initializer]
+    tensors += [a.t for a in attributes if a.type == onnx.AttributeProto.TENSOR]
+    ports = [tensor_type_of(port.type) for port in (*model.graph.input, *model.graph.output)]
+    types = [tensor.data_type for tensor in tensors]
+    types += [port.elem_type for port in ports if port is not None]
+    types += [a.i for a in attributes if a.name in ("to", *DTYPE_ATTRIBUTES)]
+    return not LOW.keys().isdisjoint(types)
+
+
+def _widen_main(model: onnx.ModelProto, widened: Collection[str]) -> None:
+    """Convert the main graph in place; inputs and outputs keep names and types, by Casts, except
+    those of `widened`.
+    """
+    graph, prefix = model.graph, free_prefix(model.graph, "widened_")
     ports = [*map(deepcopy, (*graph.input, *graph.output))]
-    fed = {port.name for port in graph.input} - constants
+    stored = {tensor.name for tensor in graph.initializer}
+    fed = {port.name for port in graph.input}
+    if model.ir_version < DEFAULTS_SINCE:
+        fed -= stored
+    constants = stored - fed
     low = {
         port.name: port.type.tensor_type.elem_type
         for port in ports
-        if port.type.tensor_type.elem_type in LOW
+        if port.type.tensor_type.elem_type in LOW and port.name not in widened
     }
     renamed = {name: f"{prefix}{name}" for name in low if name not in constants}
+    defaults = {t.name: deepcopy(t) for t in graph.initializer if t.name in renamed}
     _widen_graph(graph)
+    for tensor in graph.initializer:
+        tensor.CopyFrom(defaults.get(tensor.name, tensor))
     _rename(graph, renamed)
     before = [
         _cast(name, inner_name, TensorProto.FLOAT)

@@ -11,7 +11,7 @@ from mezzo.onnx.schema.types import tensor_type_of
 
 LOW = {TensorProto.FLOAT16: "tensor(float16)", TensorProto.BFLOAT16: "tensor(bfloat16)"}
 # Attributes that name an element type. Their value FLOAT16 or BFLOAT16 becomes FLOAT.
-_DTYPE_ATTRIBUTES = frozenset(
+DTYPE_ATTRIBUTES = frozenset(
     {"dtype", "output_datatype", "output_dtype", "stash_type", "softmax_precision", "precision"}
 )
 # Domains whose operators all have an FP32 form.
@@ -50,7 +50,7 @@ def widen_sparse(sparse: onnx.SparseTensorProto) -> onnx.SparseTensorProto:
 
 def widen_attributes(node: onnx.NodeProto) -> None:
     for attribute in node.attribute:
-        if attribute.name in _DTYPE_ATTRIBUTES and attribute.i in LOW:
+        if attribute.name in DTYPE_ATTRIBUTES and attribute.i in LOW:
             attribute.i = TensorProto.FLOAT
         elif attribute.type == onnx.AttributeProto.TENSOR:
             attribute.t.CopyFrom(widen_tensor(attribute.t))

@@ -351,6 +351,8 @@ def _call(aim: Aim, result: str) -> str:
             return f"mezzo.tune(source, result, data=data{words or ', max_error=1e-3'})"
         case Move.MEASURE:
             return "mezzo.ranges(source, data)"
+        case Move.REPLAN:
+            return f"mezzo.convert({result}.model{words}, data=data)"
         case Move.EXPLAIN:
             return f"{result}.explain({aim.words.get('node', 'NODE')!r})"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mezzo.contracts.plans import DATA_RULES, AddCast, Plan, PlannedNode
+from mezzo.contracts.plans import DATA_RULES, WIDENED, AddCast, Plan, PlannedNode
 from mezzo.formats.dtypes import DType
 from mezzo.formats.format_words import WEIGHT_BITS, weight_word
 from mezzo.report.layout.numbers import spell_count
@@ -95,6 +95,7 @@ def count_before(plan: Plan) -> Mapping[DType, int]:
         node.precision.compute for node in plan.nodes if is_operator(node) and node.rule == "typed"
     )
     before = dict(count_precisions(plan))
+    before[plan.high] -= sum(is_operator(node) and node.rule == WIDENED for node in plan.nodes)
     for dtype in plan.lows:
         before[plan.high] += before[dtype] - already_low[dtype]
         before[dtype] = already_low[dtype]

@@ -34,6 +34,7 @@ class Move(enum.Enum):
     TUNE = "search for what holds the budget"
     LOOSEN = "search with the budget that can be held"
     MEASURE = "see what values hold on the data"
+    REPLAN = "convert the FP32 model anew"
     EXPLAIN = "ask why a node runs in what it runs in"
 
 

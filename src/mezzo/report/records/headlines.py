@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mezzo.common.message_style import either, setting
 from mezzo.contracts.plans import Plan
-from mezzo.formats.dtypes import LOW_DTYPES
+from mezzo.formats.dtypes import LOW_DTYPES, DType
 from mezzo.report.layout.names import clean
 from mezzo.report.layout.numbers import spell_count
 from mezzo.report.records.float_products import describe_float_products
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from mezzo.report.text.folder import File, Folder
 
 _UNMEASURED = "nothing was measured: whether the answers stay the same is not known"
+_LOST = "only an export in FP32 has the digits that are lost"
 _WORST_LAST = ("same", "undecided", "cannot tell", "different")
 
 
@@ -87,6 +88,8 @@ def head_conversion(
     better: Alternative | None = None,
 ) -> Headline:
     """The headline of a written model, with a verdict if it was compared on data."""
+    if summary.widening is not None:
+        return _head_widening(f"{clean(source)} -> {clean(result)}{_wanted(plan)}", plan, summary)
     speed = result_speed(plan, measured, machine)
     comparison = None if measured is None else measured.comparison
     on_runtime = _wrong_on_runtime(measured)
@@ -119,6 +122,26 @@ def head_conversion(
         gains=_gains(plan, speed, better, summary),
         is_faster=speed.is_faster,
         aim=aim,
+    )
+
+
+def _head_widening(title: str, plan: Plan, summary: "Summary") -> Headline:
+    """The headline of a conversion to FP32."""
+    assert summary.widening is not None, "it was widened"
+    lows, damage = summary.widening.nodes, summary.widening.damage
+    total = spell_count(sum(count_precisions(plan).values()), "node")
+    counts = ", ".join(f"{count} of {total} came in {dtype}" for dtype, count in lows.items())
+    came = f" ({counts})" if counts else ""
+    words = {dtype: word for word, dtype in LOW_DTYPES.items()}
+    most = max(lows, key=lambda dtype: lows[dtype], default=DType.FLOAT16)
+    return Headline(
+        title=title,
+        standing=ResultStanding.UNJUDGED,
+        verdict=f"written, not judged: all nodes in {plan.high}{came}",
+        risk=clean(damage[0]) if damage else f"weights are as {most} rounded them: {_LOST}",
+        gains=(describe_sizes(summary.size_before_bytes, summary.size_after_bytes),),
+        is_faster=None,
+        aim=Aim(Move.REPLAN, {"to": words[most]}),
     )
 
 

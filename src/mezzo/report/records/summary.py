@@ -1,11 +1,26 @@
 """Counts of a conversion, as a record."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from mezzo.formats.dtypes import DType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Widening:
+    """What a conversion to FP32 found: operators by the low float that they were in, and sentences
+    on weights that this float has damaged.
+    """
+
+    nodes: Mapping[DType, int]
+    damage: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """Counts of a conversion: operators that compute floats; sizes include external data."""
+    """Counts of a conversion: operators that compute floats; sizes include external data.
+    `widening`: of a conversion to FP32.
+    """
 
     low_nodes: int
     high_nodes: int
@@ -15,3 +30,4 @@ class Summary:
     opset_before: int | None
     opset_after: int | None
     notes: tuple[str, ...]
+    widening: Widening | None = None

@@ -4,8 +4,10 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from mezzo.common.message_style import setting
 from mezzo.contracts.plans import Plan
 from mezzo.formats.dtypes import FORMATS
+from mezzo.formats.format_words import FP32
 from mezzo.report.layout.names import clean
 from mezzo.report.layout.numbers import (
     spell_count,
@@ -134,6 +136,12 @@ def _close_to_overflow(plan: Plan, measured: "Measured") -> str | None:
     if not close:
         return None
     worst = max(close, key=lambda value: value.largest / limits[value.node])
+    if worst.largest > limits[worst.node] and plan.by_name[worst.node].rule == "typed":
+        return (
+            f"the file itself overflows: {spell_number(worst.largest)} at {clean(worst.node)}, so"
+            f" the answers compared with are wrong too; {setting('to', FP32)} widens it, to be"
+            " planned anew"
+        )
     words = "value comes" if len(close) == 1 else "values come"
     return (
         f"{len(close)} {words} close to overflow: {spell_number(worst.largest)} at"

@@ -128,13 +128,9 @@ def draw(problem: Problem, levels: Sequence[int], plan: Plan) -> Picture:
         for cast, cast_bits in zip(casts, _cast_bits(graph, plan, casts), strict=True)
     )
     high = [number for number, dtype in runs_in.items() if dtype is line.base_dtype]
-    islands = _islands(
-        graph,
-        plan,
-        high,
-        {n: sum(b for _, b in writes) for n, writes in activations.items()},
-        products,
-    )
+    written_by = {n: sum(b for _, b in writes) for n, writes in activations.items()}
+    # A plan of one level has no island that an option could let run low.
+    islands = _islands(graph, plan, high, written_by, products) if plan.lows else ()
     return Picture(
         shares=shares,
         casts=len(casts),
