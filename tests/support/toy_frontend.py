@@ -194,6 +194,9 @@ class ToyModel:
     def obstacle(self, reading: AnyReading, wanted: Mapping[DType, Sequence[int]], limit: int | None) -> str | None:
         return None
 
+    def reachable_version(self, reading: AnyReading, limit: int | None) -> int | None:
+        return None
+
     def least_version(self, reading: AnyReading, first: AnyReading, nodes: Mapping[DType, Sequence[int]]) -> int:
         numbers = [number for held in nodes.values() for number in held]
         return max([self.version, *(_SINCE.get(reading.graph.nodes[number].op, 0) for number in numbers)])
@@ -216,6 +219,12 @@ class ToyModel:
 
     def replaced(self, result: ToyProgram, low: DType, find: Callable[[Graph], Sequence[Replacement]]) -> ToyProgram:
         return result
+
+    def has_operators(self, names: Set[str]) -> bool:
+        return False
+
+    def raised(self, reading: AnyReading, replacements: Sequence[Replacement]) -> "ToyModel":
+        raise AssertionError("the toy dialect has no operators in place of others")
 
     def corrected(self, corrections: Sequence[Correction]) -> "ToyModel":
         return self
