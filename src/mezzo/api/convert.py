@@ -269,7 +269,7 @@ def _decide(
     from mezzo.conversion.conversion import convert_model
     from mezzo.conversion.raising import raise_operators
 
-    if plan is None:
+    if plan is None and not options.prepares_model:  # else it is done
         model, options = raise_operators(model, options)
     decided, result = convert_model(model, options, plan)
     if plan is None and decided.may_overflow:
