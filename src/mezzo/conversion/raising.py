@@ -4,15 +4,15 @@ floats then have FP32 inside, and no casts between the parts.
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import cache, partial
 
 from mezzo.analysis.fusion.view import FusionView
 from mezzo.analysis.raising.operators import Match, Row
 from mezzo.analysis.raising.search import CORES, raised_in
 from mezzo.contracts.frontend import Model
 from mezzo.contracts.plans import Plan
-from mezzo.contracts.reading import Reading
 from mezzo.contracts.replacements import Replacement
 from mezzo.formats.dtypes import HIGH, QUANTIZED
 from mezzo.formats.precision_line import float_of
@@ -24,8 +24,6 @@ from mezzo.planner.verdicts.rules import nodes_in
 from mezzo.plugins.discovery import op_facts
 from mezzo.report.layout.numbers import spell_count
 from mezzo.tables.policy import Category
-
-Find = Callable[[Graph, int], list[Replacement]]
 
 
 def raise_operators(model: Model, options: Options) -> tuple[Model, Options]:
@@ -42,23 +40,33 @@ def raise_operators(model: Model, options: Options) -> tuple[Model, Options]:
     if not is_possible or not model.has_operators(CORES):
         return model, options
     reading = model.read(planning.low)
-    if reading.version is None:
+    own = reading.version
+    if own is None:
         return model, options
-
     if not all(matched(reading.graph, pattern) for pattern in planning.include + planning.exclude):
         return model, options  # planning says which, and names what is alike
+    is_allowed = cache(partial(_is_allowed, planning))
 
     def find(graph: Graph, newest: int) -> list[Replacement]:
         def accepts(row: Row, match: Match) -> bool:
-            return row.since <= newest and _runs(row, match, planning)
+            if row.since > newest or not is_allowed(row.op):
+                return False
+            target, low = planning.target, planning.low
+            return target.refusal("onnx", row.op, row.since, match.attributes, low) is None
 
         view = FusionView(graph, rows_of(graph))
         return raised_in(view, accepts, _named(graph, planning))
 
-    version = _version(model, reading, options, find)
-    if version != reading.version:
-        reading = model.read(planning.low, version)
-    replacements = find(reading.graph, version)
+    limit = planning.target.newest.get(reading.dialect, sys.maxsize)
+    replacements = find(reading.graph, limit if options.version == "auto" else own)
+    wanted = _since(replacements)
+    if wanted > own:
+        reachable = model.reachable_version(reading, wanted)
+        if reachable is not None and reachable < wanted:
+            wanted = max(own, _since(find(reading.graph, reachable)))
+        if wanted > own:
+            reading = model.read(planning.low, wanted)
+        replacements = find(reading.graph, wanted)
     if not replacements:
         return model, options
     notes = (*options.notes, _tell(replacements))
@@ -80,32 +88,14 @@ def raised_as(model: Model, given: Plan) -> Model:
     return model.raised(reading, found) if found else model
 
 
-def _version(model: Model, reading: Reading, options: Options, find: Find) -> int:
-    """The smallest opset that has all operators that can be had."""
-    own, newest = reading.version, options.planning.target.newest.get(reading.dialect)
-    assert own is not None, "asked of a model with an opset"
-    if options.version != "auto":
-        return own
-    wanted = _since(find(reading.graph, sys.maxsize if newest is None else newest))
-    if wanted <= own:
-        return own
-    reachable = model.reachable_version(reading, wanted)
-    assert reachable is not None, "a model with an opset reaches its own"
-    return max(own, _since(find(reading.graph, reachable)))
-
-
 def _since(replacements: Sequence[Replacement]) -> int:
     return max((each.since for each in replacements), default=0)
 
 
-def _runs(row: Row, match: Match, planning: PlanningOptions) -> bool:
-    """Whether the target runs an operator in the low float, and the policy lets it."""
-    low, facts = planning.low, op_facts("onnx").get(row.op)
-    verdict = planning.policy.judge(("onnx", row.op), facts, low)
-    if verdict.category is Category.DENY:
-        return False
-    refusal = planning.target.refusal("onnx", row.op, row.since, match.attributes, low)
-    return refusal is None
+def _is_allowed(planning: PlanningOptions, op: str) -> bool:
+    """Whether the policy lets an operator run in the low float."""
+    verdict = planning.policy.judge(("onnx", op), op_facts("onnx").get(op), planning.low)
+    return verdict.category is not Category.DENY
 
 
 def _named(graph: Graph, planning: PlanningOptions) -> Collection[int]:

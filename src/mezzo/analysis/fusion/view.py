@@ -80,6 +80,8 @@ class FusionView(GraphView):
 
     def origin(self, value: int) -> int:
         """The value before Identity operators."""
+        if self.producer(value).op not in _IDENTITIES:
+            return value
         passed = []
         while value not in self._origins:
             maker = self.producer(value)

@@ -13,7 +13,6 @@ from mezzo.onnx.normal_form.use_counts import UseCounts
 from mezzo.onnx.protos.entries import remove_where
 from mezzo.onnx.read.origins import copy_origin, title_of
 from mezzo.onnx.read.reading import OnnxReading
-from mezzo.onnx.schema.infos import state_own
 
 
 def write_replacements(
@@ -35,6 +34,7 @@ def write_replacements(
 class _Writer:
     def __init__(self, reading: OnnxReading, use_counts: UseCounts) -> None:
         self._graph, self._handles, self._use_counts = reading.graph, reading.handles, use_counts
+        self._stated: dict[int, set[str]] = {}  # names of values with a type, by scope
         self._gone: dict[int, set[int]] = {}  # protos to remove: ids by scope, alive in handles
 
     def owner_of(self, replacement: Replacement) -> onnx.GraphProto | onnx.FunctionProto:
@@ -78,9 +78,19 @@ class _Writer:
         return name
 
     def _state(self, replacement: Replacement, name: str) -> None:
-        value = self._graph.nodes[replacement.nodes[-1]].outputs[0]
-        if value is not None and self._graph.values[value].dtype is DType.FLOAT32:
-            state_own(self.owner_of(replacement), name, self._graph.shapes.get(value))
+        """Declare the result as FP32, with its shape if known, unless it is declared."""
+        node, owner = self._graph.nodes[replacement.nodes[-1]], self.owner_of(replacement)
+        value = node.outputs[0]
+        if value is None or self._graph.values[value].dtype is not DType.FLOAT32:
+            return
+        if node.scope not in self._stated:
+            infos = owner.value_info, owner.output
+            self._stated[node.scope] = {info.name for each in infos for info in each}
+        if name not in self._stated[node.scope]:
+            self._stated[node.scope].add(name)
+            dims = self._graph.shapes.get(value)
+            info = helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, dims)
+            owner.value_info.append(info)
 
     def finish(self) -> None:
         """Remove the replaced nodes, and nodes and weights that have no users any more."""
