@@ -132,7 +132,9 @@ def test_interrupt_at_a_call_leaves_nothing(
     left = {path.name for path in filled.iterdir()} - before
     assert left <= _WHOLE, left
     kept = _KEPT if left & _STATES else ""
-    assert (ran.code, ran.err) in ((130, kept + _TOLD), (0, ""), (3, "")), ran  # 3: ones show nothing
+    # A result that is written is all there is. 3: ones show nothing.
+    told = {kept + _TOLD, _TOLD} if "out.onnx" in left else {kept + _TOLD}
+    assert (ran.code, ran.err) in {(0, ""), (3, ""), *((130, text) for text in told)}, (ran, left)
     if ran.code == 130 and "out.onnx" in left:
         onnx.checker.check_model(onnx.load("out.onnx"), full_check=True)
 
