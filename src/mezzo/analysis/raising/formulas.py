@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from mezzo.analysis.fusion.view import FusionView
-from mezzo.analysis.raising.polynomials import Polynomial, X, is_variance
+from mezzo.analysis.raising.polynomials import Polynomial, X, as_moment
 from mezzo.formats.dtypes import DType
 from mezzo.ir.nodes import Kind, Node
 
@@ -189,7 +189,7 @@ class Formulas:
                     if bounds[name] is None:
                         return None
         low, high = bounds["min"], bounds["max"]
-        if low is not None and low <= 0 and high is None and is_variance(formula.polynomial):
+        if low is not None and low <= 0 and high is None and as_moment(formula.polynomial):
             return formula
         if low is None or high is None or not high > low:
             return None

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from mezzo.analysis.raising.polynomials import Factor, Polynomial, Product, X, moment
+from mezzo.analysis.raising.polynomials import Factor, Polynomial, Product, X, as_moment
 
 _CLOSE = 1e-6
 
@@ -61,17 +61,17 @@ def _norm(polynomial: Polynomial) -> _Norm | None:
         return None
     (root,) = roots
     assert root.inside is not None, "a sum has terms"
-    found = _moment(root.inside)
-    if found is None:
+    found = as_moment(root.inside)
+    if found is None or not found.added:
         return None
-    axes, of_square, is_centred, epsilon = found
+    axes, is_centred = found.axes, found.is_centred
     over_root = {(root, -0.5)}
     scaled = {product - over_root: n for product, n in polynomial.terms if over_root <= product}
     shifts = [term for term in polynomial.terms if not over_root <= term[0]]
     scales = [product for product in scaled if _only(X) in product]
     if len(scales) != 1 or len(scaled) != 1 + is_centred or len(shifts) > is_centred:
         return None
-    scale = _affine(scales[0] - {_only(X)}, scaled[scales[0]] * of_square**-0.5)
+    scale = _affine(scales[0] - {_only(X)}, scaled[scales[0]] * found.coefficient**-0.5)
     if is_centred:
         opposite = scales[0] - {_only(X)} | {_only(X.mean(axes))}
         if not math.isclose(scaled.get(opposite, 0.0), -scaled[scales[0]], rel_tol=_CLOSE):
@@ -79,23 +79,7 @@ def _norm(polynomial: Polynomial) -> _Norm | None:
     shift = _affine(*shifts[0]) if shifts else None
     if scale is None or (shifts and shift is None):
         return None
-    return _Norm(is_centred, axes, epsilon, scale, shift)
-
-
-def _moment(inside: Polynomial) -> tuple[int, float, bool, float] | None:
-    """Axes and coefficient of the mean of squares under a root, whether the square of the mean is
-    taken from it, and epsilon over the coefficient; None if it is another sum.
-    """
-    epsilon = inside.coefficient(frozenset())
-    for product, number in inside.terms:
-        axes = max((factor.key for factor, _ in product), default=0)
-        if not axes or epsilon <= 0 or number <= 0:
-            continue
-        for is_centred in (False, True):
-            squares = moment(axes, is_centred=is_centred).scaled(number)
-            if inside.is_like(squares + Polynomial.number(epsilon)):
-                return axes, number, is_centred, epsilon / number
-    return None
+    return _Norm(is_centred, axes, found.added / found.coefficient, scale, shift)
 
 
 def _only(polynomial: Polynomial) -> tuple[Factor, float]:
@@ -137,19 +121,12 @@ def _is(
     return lambda polynomial: Match(attributes) if polynomial.is_like(formula) else None
 
 
-def _sum(*polynomials: Polynomial) -> Polynomial:
-    result = Polynomial.number(0.0)
-    for polynomial in polynomials:
-        result += polynomial
-    return result
-
-
 _HALF = X.scaled(0.5)
 _SLOPE = math.sqrt(2 / math.pi)
-_CUBIC = _sum(X.scaled(_SLOPE), (X * X * X).scaled(0.044715 * _SLOPE))
-_GELU = _sum(_HALF, _HALF * Polynomial.factor("erf", X.scaled(math.sqrt(0.5))))
-_GELU_TANH = _sum(_HALF, _HALF * Polynomial.factor("tanh", _CUBIC))
-_HARD_SWISH = X * Polynomial.factor("clip", _sum(X.scaled(1 / 6), Polynomial.number(0.5)))
+_CUBIC = X.scaled(_SLOPE) + (X * X * X).scaled(0.044715 * _SLOPE)
+_GELU = _HALF + _HALF * Polynomial.factor("erf", X.scaled(math.sqrt(0.5)))
+_GELU_TANH = _HALF + _HALF * Polynomial.factor("tanh", _CUBIC)
+_HARD_SWISH = X * Polynomial.factor("clip", X.scaled(1 / 6) + Polynomial.number(0.5))
 _ROOTS = frozenset({"Sqrt", "Pow"})
 
 OPERATORS = (

@@ -31,7 +31,7 @@ Product: TypeAlias = frozenset[tuple[Factor, float]]
 _ONE: Product = frozenset()
 
 
-@dataclass(frozen=True, slots=False)
+@dataclass(frozen=True)
 class Polynomial:
     """A sum of products with coefficients, none zero."""
 
@@ -181,23 +181,30 @@ def _is_positive(factor: tuple[Factor, float]) -> bool:
         return True
     if inside is None or kind not in ("mean", "sum"):
         return False
-    return is_variance(inside) if kind == "sum" else inside == X * X
+    return as_moment(inside) is not None if kind == "sum" else inside == X * X
 
 
-def is_variance(polynomial: Polynomial) -> bool:
-    """Whether it is a positive multiple of the moment of x around its mean or around 0, plus a
-    number that is not negative.
-    """
+class Moment(NamedTuple):
+    """A moment of x over its last `axes` axes, times a coefficient above 0, plus a number."""
+
+    axes: int
+    coefficient: float
+    is_centred: bool
+    added: float
+
+
+def as_moment(polynomial: Polynomial) -> Moment | None:
+    """A polynomial as a moment, plus a number that is not negative; None if it is none."""
     added = polynomial.coefficient(_ONE)
     for product, number in polynomial.terms:
         axes = max((factor.key for factor, _ in product), default=0)
-        if axes and number > 0 <= added:
-            rest = polynomial - Polynomial.number(added)
-            return any(
-                rest.is_like(moment(axes, is_centred=is_centred).scaled(number))
-                for is_centred in (False, True)
-            )
-    return False
+        if not axes or number <= 0 or added < 0:
+            continue
+        for is_centred in (False, True):
+            squares = moment(axes, is_centred=is_centred).scaled(number)
+            if polynomial.is_like(squares + Polynomial.number(added)):
+                return Moment(axes, number, is_centred, added)
+    return None
 
 
 def _are_alike(left: Product, right: Product) -> bool:
