@@ -17,7 +17,7 @@ from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
 from mezzo.planner.options import Options
 from mezzo.planner.plan_options import PlanningOptions
-from mezzo.planner.planner import matched, rows_of
+from mezzo.planner.planner import matched, nodes_in_floats, rows_of
 from mezzo.planner.verdicts.rules import nodes_in
 from mezzo.report.layout.numbers import spell_count
 from mezzo.tables.facts import Cost, Transfer
@@ -66,12 +66,12 @@ def _fuse(model: Model, options: Options) -> tuple[Model, Options]:
     graph, quantized = reading.graph, planning.line.quantized_format
     if _came_quantized(graph):
         return model, options
-    regions = [
-        *planning.keep_regions,
-        *(region for region, dtype in planning.fixed_regions if dtype is not quantized),
-    ]
-    excluded = {node.id for pattern in planning.exclude for node in matched(graph, pattern)}
-    unfused = sorted(excluded.union(*(nodes_in(graph, region) for region in regions)))
+    fixed = (
+        nodes_in(graph, region)
+        for region, dtype in planning.fixed_regions
+        if dtype is not quantized
+    )
+    unfused = sorted(nodes_in_floats(graph, planning).union(*fixed))
     fused = model.fused(
         reading,
         unfused,

@@ -19,7 +19,7 @@ from mezzo.formats.precision_line import float_of
 from mezzo.ir.graph import Graph
 from mezzo.planner.options import Options
 from mezzo.planner.plan_options import PlanningOptions
-from mezzo.planner.planner import matched, rows_of
+from mezzo.planner.planner import matched, nodes_in_floats, rows_of
 from mezzo.planner.verdicts.rules import nodes_in
 from mezzo.plugins.discovery import op_facts
 from mezzo.report.layout.numbers import spell_count
@@ -100,10 +100,10 @@ def _is_allowed(planning: PlanningOptions, op: str) -> bool:
 
 def _named(graph: Graph, planning: PlanningOptions) -> Collection[int]:
     """Nodes that the options name, which stay as they are."""
-    patterns = (*planning.include, *planning.exclude)
-    regions = (*planning.keep_regions, *(region for region, _ in planning.fixed_regions))
-    return {node.id for pattern in patterns for node in matched(graph, pattern)}.union(
-        *(nodes_in(graph, region) for region in regions)
+    included = (matched(graph, pattern) for pattern in planning.include)
+    fixed = (nodes_in(graph, region) for region, _ in planning.fixed_regions)
+    return nodes_in_floats(graph, planning).union(
+        (node.id for nodes in included for node in nodes), *fixed
     )
 
 
