@@ -76,4 +76,4 @@ def _with_parts(plan: Plan) -> Plan:
         names = parts.get(node.name, [])
         nodes += [node._replace(name=name, op=name.partition(":")[0]) for name in names]
         nodes.append(node)
-    return replace(plan, make_nodes=lambda: tuple(nodes))
+    return plan.with_nodes(nodes)
