@@ -357,4 +357,6 @@ def lab_of(model: Model) -> "Lab":
             f"{model.name} cannot be run: front end {model.frontend.name!r} has no runtime; leave"
             " data out"
         )
-    return model.lab
+    from mezzo.contracts.sequences import SequenceLab  # NumPy
+
+    return SequenceLab(model.lab)

@@ -136,6 +136,34 @@ class NextTokens:
     perplexity: Mean | None
 
 
+# The last quarter of a sequence over the first: by more, the error grows.
+_GROWS = 1.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepErrors:
+    """The error of an output at each of `count` steps of a sequence, relative to the root mean
+    square of the reference's norms over all steps.
+
+    `worst_at`: a step, from 1. `early`, `late`: root mean squares over the first and the last
+    quarter. `curve`: steps with the largest errors around them, at most a few hundred.
+    """
+
+    count: int
+    first: float
+    last: float
+    worst: float
+    worst_at: int
+    early: float
+    late: float
+    curve: tuple[tuple[int, float], ...]
+
+    @property
+    def grows(self) -> bool:
+        """Whether later steps are worse than early ones, by more than chance."""
+        return self.late > _GROWS * self.early
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deviation:
     """The error of one value against the reference's, over all data.
@@ -148,7 +176,8 @@ class Deviation:
 
     Outputs alone have a budget, FP32 noise and a `ruling`. `unknown`: why an output cannot be
     judged; `worry`: a partial loss that does not fail it; `doubt`: one that leaves its ruling open.
-    `next_tokens`: of logits on running text.
+    `next_tokens`: of logits on running text. `steps`: of a sequence, whose worst step is then the
+    error.
     """
 
     name: str
@@ -175,6 +204,7 @@ class Deviation:
     worst_at: int | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
     next_tokens: NextTokens | None = None
+    steps: StepErrors | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from mezzo.analysis.feedback import find_feedback
 from mezzo.analysis.structure import StructureView
 from mezzo.analysis.structure.masks import mask_limits
 from mezzo.analysis.structure.saturating import saturated
@@ -283,6 +284,7 @@ def _judge_side(
         rows=tuple(rows),
         low=FORMATS[low],
         assumed=planning.assumed,
+        feedback=find_feedback(graph, planning.feedback),
         sums=tuple(row for row in planning.target.sums if row.dtype is low),
     )
     masks = trusted_masks(view, planning.policy, split)

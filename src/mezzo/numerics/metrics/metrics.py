@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzo.formats.dtypes import FORMATS, DType, Format
-from mezzo.numerics.measures import Deviation, Interval
+from mezzo.numerics.measures import Deviation, Interval, StepErrors
 from mezzo.numerics.metrics import figures
 from mezzo.numerics.metrics.decisions import Changed, DecisionChanges
 from mezzo.numerics.metrics.faults import NOTICED, Faults
@@ -22,6 +22,8 @@ Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 
 _K = 5
+# Points of a curve over steps.
+_POINTS = 200
 # Elements per block, so that a few FP64 copies fit into or near a processor's cache.
 _PIECE = 1 << 18
 
@@ -96,6 +98,27 @@ class Meter:
             worst=float(by_sample.max()) if len(by_sample) else None,
             worst_at=int(by_sample.argmax()) if len(by_sample) else None,
             figures={name: tally.result() for name, tally in self._tallies.items()},
+        )
+
+    def step_errors(self) -> StepErrors | None:
+        """The error of each step, if samples are steps; None of a single one."""
+        squares, wholes = np.frombuffer(self._squares), np.frombuffer(self._wholes)
+        count = len(squares)
+        if count < 2 or not wholes.any():
+            return None
+        shares = squares / wholes.mean()
+        errors, quarter = np.sqrt(shares), -(-count // 4)
+        starts = np.unique(np.linspace(0, count, min(count, _POINTS), endpoint=False).astype(int))
+        peaks = np.maximum.reduceat(errors, starts)
+        return StepErrors(
+            count=count,
+            first=float(errors[0]),
+            last=float(errors[-1]),
+            worst=float(errors.max()),
+            worst_at=int(errors.argmax()) + 1,
+            early=math.sqrt(shares[:quarter].mean()),
+            late=math.sqrt(shares[-quarter:].mean()),
+            curve=tuple((int(at) + 1, float(peak)) for at, peak in zip(starts, peaks, strict=True)),
         )
 
     def lost(self, budget: float, noise: float) -> Lost:
