@@ -13,6 +13,7 @@ from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Value, port_of
 
 GUESS = "guess"
+_SHOWN = 4
 # What names of states begin and end with, for outputs and for inputs, between other words:
 # present.0.key and past_key_values.0.key, h_n and h_0, new_state and state, cache_out and cache_in.
 _MARKS = {
@@ -62,9 +63,11 @@ def find_feedback(graph: Graph, words: Sequence[str]) -> tuple[tuple[str, str], 
 
 
 def describe_feedback(feedback: Iterable[tuple[str, str]]) -> str:
-    """Fed-back outputs as text: "'h_n' as 'h_0' and 3 more"."""
+    """Fed-back outputs as text: "'h_n' as 'h_0', 'c_n' as 'c_0'"."""
     pairs = [f"{output!r} as {name!r}" for output, name in feedback]
-    return pairs[0] + (f" and {len(pairs) - 1} more" if len(pairs) > 1 else "")
+    if len(pairs) > _SHOWN:
+        pairs[_SHOWN - 1 :] = [f"{len(pairs) - _SHOWN + 1} more"]
+    return ", ".join(pairs)
 
 
 def _ports(graph: Graph, kind: Kind) -> dict[str, int]:

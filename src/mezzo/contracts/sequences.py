@@ -82,7 +82,9 @@ class StepFeeds(Mapping[str, Any]):
 
     def map(self, change: Callable[[Feeds], Feeds]) -> "StepFeeds":
         """The same steps with changed feeds."""
-        return StepFeeds(self.feedback, change(self.initial), [change(feeds) for feeds in self.each])
+        return StepFeeds(
+            self.feedback, change(self.initial), [change(feeds) for feeds in self.each]
+        )
 
     def walk(self, run: Run) -> Iterator[tuple[Feeds, Answers]]:
         """Run step by step; yields each step's feeds, states included, and its outputs."""
@@ -138,7 +140,9 @@ class _Outputs:
 
 
 def _stack(values: list[Any]) -> Any:
-    is_even = all(isinstance(value, np.ndarray) and value.shape == values[0].shape for value in values)
+    is_even = all(
+        isinstance(value, np.ndarray) and value.shape == values[0].shape for value in values
+    )
     return np.stack(values) if is_even else values
 
 
@@ -210,7 +214,10 @@ class _SteppedTrials:
             yield from self._trials.each_alone(many)
             return
         for value, _ in self._trials.each_alone([first_feeds(feeds) for feeds in many]):
-            yield value, lambda numbers, at=value: [self.run(feeds, {at: numbers}) for feeds in many]
+            yield (
+                value,
+                lambda numbers, at=value: [self.run(feeds, {at: numbers}) for feeds in many],
+            )
 
 
 class _SteppedSubject:

@@ -93,7 +93,9 @@ def in_single_rows(start_cut: Callable[[int], Iterator[Batch]], data: Dataset) -
     return Dataset(data.name, partial(start_cut, 1), data.seed, data.content, data.notes)
 
 
-def _check(check: Callable[[Mapping[str, Any]], None], feeds: Mapping[str, Any], where: str) -> None:
+def _check(
+    check: Callable[[Mapping[str, Any]], None], feeds: Mapping[str, Any], where: str
+) -> None:
     try:
         check(feeds)
     except InputError as error:
@@ -117,7 +119,9 @@ def _zeros(slot: Slot, first: Batch, slots: Mapping[str, Slot]) -> Any:
             " give the state of the first step"
         )
     shape = [
-        length if isinstance(length, int) else known.get(length or "", first.samples if not axis else 0)
+        length
+        if isinstance(length, int)
+        else known.get(length or "", first.samples if not axis else 0)
         for axis, length in enumerate(slot.lengths)
     ]
     return np.zeros(shape, np.bool_)  # which every type takes

@@ -146,7 +146,7 @@ class StepErrors:
     square of the reference's norms over all steps.
 
     `worst_at`: a step, from 1. `early`, `late`: root mean squares over the first and the last
-    quarter. `curve`: steps with the largest errors around them, at most a few hundred.
+    quarter. `curve`: steps with the largest errors from them on, a hundred at most.
     """
 
     count: int

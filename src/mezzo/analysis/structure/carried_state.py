@@ -36,7 +36,9 @@ def carried_state(view: StructureView) -> Iterable[Detection]:
         return view.transfer(node) in _CARRYING or view.keeps_values(node)
 
     def carrying_readers(node: Node) -> list[Node]:
-        return [r for v in node.outputs if v is not None for r in view.graph.readers(v) if carries(r)]
+        return [
+            r for v in node.outputs if v is not None for r in view.graph.readers(v) if carries(r)
+        ]
 
     def carrying_producers(node: Node) -> list[Node]:
         values = [value for value in node.inputs if value is not None]

@@ -130,9 +130,15 @@ class CommandOptions:
         return replace(self, written=remaining)
 
     def without_settings(self) -> "CommandOptions":
-        """The options that a saved plan does not contain."""
+        """The options that a saved plan does not contain, and those about feedback, which judging
+        needs as well.
+        """
         return self.without(
-            *(name for name, option in options_by_name().items() if about(option).is_setting)
+            *(
+                name
+                for name, option in options_by_name().items()
+                if about(option).is_setting and about(option).form is not Form.PORT_PAIRS
+            )
         )
 
     def to_library(self) -> "PlanOptions":

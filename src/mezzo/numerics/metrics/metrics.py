@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float64]
 
 _K = 5
 # Points of a curve over steps.
-_POINTS = 200
+_POINTS = 100
 # Elements per block, so that a few FP64 copies fit into or near a processor's cache.
 _PIECE = 1 << 18
 
