@@ -1,5 +1,5 @@
-"""States that a caller feeds back: outputs that become inputs of the next call, named by the user or
-guessed from their names.
+"""States that a caller feeds back: outputs that become inputs of the next call, as the user names
+them or as their names show.
 """
 
 import re
@@ -55,8 +55,8 @@ def find_feedback(graph: Graph, words: Sequence[str]) -> tuple[tuple[str, str], 
         pairs |= _guess(graph, outputs, inputs, pairs)
         if not pairs:
             raise InputError(
-                f"{setting('feedback', GUESS)}: no output is named as the next value of an input is,"
-                f" such as 'present.0.key' for 'past.0.key'; name them with"
+                f"{setting('feedback', GUESS)}: no output is named as the next value of an input,"
+                f" as 'present.0.key' is of 'past.0.key'; name them with"
                 f" {setting('feedback', 'OUTPUT=INPUT')}"
             )
     return tuple(pairs.items())
@@ -72,11 +72,10 @@ def describe_feedback(feedback: Iterable[tuple[str, str]]) -> str:
 
 def _ports(graph: Graph, kind: Kind) -> dict[str, int]:
     """The values of a graph's inputs or outputs by port name."""
-    return {
-        port_of(node): (*node.inputs, *node.outputs)[0]
-        for node in graph.nodes
-        if node.kind is kind and graph.values
-    }  # type: ignore[return-value]  # ports have a value
+    values = {
+        port_of(node): (*node.inputs, *node.outputs)[0] for node in graph.nodes if node.kind is kind
+    }
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _guess(
@@ -106,19 +105,22 @@ def _stem(name: str, kind: Kind) -> str:
 def _difference(graph: Graph, output: int, name: int) -> str | None:
     """Why an output cannot become an input, as text; None if it can."""
     ours, theirs = graph.values[output], graph.values[name]
-    shapes = graph.shapes.get(output), graph.shapes.get(name)
+    first, second = graph.shapes.get(output), graph.shapes.get(name)
     if _kind(ours) != _kind(theirs):
         return f"{ours.name!r} is {ours.dtype} and {theirs.name!r} is {theirs.dtype}"
-    if shapes[0] is None or shapes[1] is None:
+    if first is None or second is None:
         return None
-    are_alike = len(shapes[0]) == len(shapes[1]) and all(
-        None in lengths or lengths[0] == lengths[1] for lengths in zip(*shapes, strict=False)
+    are_alike = len(first) == len(second) and all(
+        length in (None, other) or other is None
+        for length, other in zip(first, second, strict=True)
     )
     if are_alike:
         return None
-    first, second = ("[" + ",".join("?" if n is None else str(n) for n in shape) + "]"
-                     for shape in shapes if shape is not None)  # fmt: skip
-    return f"{ours.name!r} is {first} and {theirs.name!r} is {second}"
+    return f"{ours.name!r} is {_spell(first)} and {theirs.name!r} is {_spell(second)}"
+
+
+def _spell(shape: Sequence[int | None]) -> str:
+    return "[" + ",".join("?" if length is None else str(length) for length in shape) + "]"
 
 
 def _kind(value: Value) -> object:

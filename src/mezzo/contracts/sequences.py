@@ -1,10 +1,10 @@
-"""Sequences: feeds of many steps, in which outputs of a model become its inputs at the next step, and
-a lab that runs them. Each model is fed its own outputs, so its errors accumulate as in use.
+"""Sequences: feeds of many steps, in which outputs of a model become its inputs at the next step,
+and a lab that runs them. Each model is fed its own outputs, so its errors accumulate as in use.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
     from mezzo.contracts.plans import Accumulation
     from mezzo.contracts.reading import Artifact, Reading
-    from mezzo.formats.block_storage import BlockStorage
     from mezzo.formats.dtypes import DType
 
 # Output names, each with the input that it becomes at the next step.
@@ -52,8 +51,8 @@ _FEWEST_SAMPLES = 8
 
 
 class StepFeeds(Mapping[str, Any]):
-    """The feeds of all steps. As a mapping it has the initial states, and other inputs stacked along
-    a new first axis; of an input whose shape differs between steps, the last one.
+    """The feeds of all steps. As a mapping it has the initial states, and other inputs stacked
+    along a new first axis; of an input whose shape differs between steps, the last one.
     """
 
     def __init__(self, feedback: Feedback, initial: Feeds, each: Sequence[Feeds]) -> None:
@@ -214,10 +213,12 @@ class _SteppedTrials:
             yield from self._trials.each_alone(many)
             return
         for value, _ in self._trials.each_alone([first_feeds(feeds) for feeds in many]):
-            yield (
-                value,
-                lambda numbers, at=value: [self.run(feeds, {at: numbers}) for feeds in many],
-            )
+            yield value, partial(self._run_each, many, value)
+
+    def _run_each(
+        self, many: Sequence[Feeds], value: int, numbers: "npt.NDArray[np.float32]"
+    ) -> Sequence[Answers]:
+        return [self.run(feeds, {value: numbers}) for feeds in many]
 
 
 class _SteppedSubject:

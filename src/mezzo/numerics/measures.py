@@ -145,8 +145,8 @@ class StepErrors:
     """The error of an output at each of `count` steps of a sequence, relative to the root mean
     square of the reference's norms over all steps.
 
-    `worst_at`: a step, from 1. `early`, `late`: root mean squares over the first and the last
-    quarter. `curve`: steps with the largest errors from them on, a hundred at most.
+    `worst_at`: a step, from 1. `early`, `late`: relative L2 errors of the first and of the last
+    quarter, as states that start from zero grow with their errors. `curve`: steps with the largest errors from them on, a hundred at most.
     """
 
     count: int

@@ -112,11 +112,13 @@ def compare(
             trust_external_paths=trust_external_paths,
             progress=progress,
         )  # fmt: skip
-    written = {"feedback": tuple(feedback or ()), "trust_external_paths": trust_external_paths}
-    options = shared.CommandOptions({name: value for name, value in written.items() if value})
+    options = shared.CommandOptions({"trust_external_paths": True} if trust_external_paths else {})
+    if feedback:
+        options = options.with_words("feedback", tuple(feedback))
     context = CommandContext(
         verb="compare", source=reference, result=model, options=options, data=data_files,
-        labels=labels or (), batch=batch, steps=steps, budget=None if max_error is None else f"{max_error:g}",
+        labels=labels or (), batch=batch, steps=steps,
+        budget=None if max_error is None else f"{max_error:g}",
     )  # fmt: skip
     if comparison.is_swapped:
         print_error(describe_swap(context))

@@ -150,7 +150,8 @@ def tune(
     context = CommandContext(
         verb="tune", source=source, result=result, options=options, data=data_files,
         held_out=held_out_files,
-        labels=labels or (), batch=batch, steps=steps, teller=result if options.is_recorded else save_plan,
+        labels=labels or (), batch=batch, steps=steps,
+        teller=result if options.is_recorded else save_plan,
         budget=None if max_error is None else f"{max_error:g}",
     )  # fmt: skip
     output = Output(report=report, verbose=verbose, as_json=as_json, quiet=quiet)

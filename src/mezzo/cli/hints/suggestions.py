@@ -20,8 +20,8 @@ class CommandContext:
     """The arguments of a command that the next one needs again.
 
     `verb` is the command; `held_out` is data that a search did not use; `saved` a plan that was
-    saved or replayed; `batch` the batch size; `steps` the length of a sequence; `teller` the file that `mezzo explain` can answer
-    from if data decided; `budget` the bound on the error.
+    saved or replayed; `batch` the batch size; `steps` the length of a sequence; `teller` the file
+    that `mezzo explain` can answer from if data decided; `budget` the bound on the error.
     """
 
     verb: str

@@ -106,8 +106,7 @@ class Meter:
         count = len(squares)
         if count < 2 or not wholes.any():
             return None
-        shares = squares / wholes.mean()
-        errors, quarter = np.sqrt(shares), -(-count // 4)
+        errors, quarter = np.sqrt(squares / wholes.mean()), -(-count // 4)
         starts = np.unique(np.linspace(0, count, min(count, _POINTS), endpoint=False).astype(int))
         peaks = np.maximum.reduceat(errors, starts)
         return StepErrors(
@@ -116,8 +115,8 @@ class Meter:
             last=float(errors[-1]),
             worst=float(errors.max()),
             worst_at=int(errors.argmax()) + 1,
-            early=math.sqrt(shares[:quarter].mean()),
-            late=math.sqrt(shares[-quarter:].mean()),
+            early=root_ratio(squares[:quarter], wholes[:quarter]).estimate,
+            late=root_ratio(squares[-quarter:], wholes[-quarter:]).estimate,
             curve=tuple((int(at) + 1, float(peak)) for at, peak in zip(starts, peaks, strict=True)),
         )
 
