@@ -2,10 +2,10 @@
 
     python benchmarks/feedback.py --steps 1500
 
-Five kinds of state, each as a small model of one step: an exponential moving average, a state update of linear attention
-written out (S = a S + k v, with a readout), GRU and LSTM as operators, and a decoder step with a windowed cache of keys
-and values. Inputs are correlated noise, weights random. Each is converted to FP16 and BF16 by `aggressive` (all low) and
-`balanced`, without and with `feedback`, and compared over all steps, each model fed its own states.
+Six kinds of state, each as a small model of one step: an exponential moving average, linear attention written out
+(S = a S + k v, with a readout) and as an operator, GRU and LSTM as operators, and a decoder step with a windowed cache
+of keys and values. Inputs are correlated noise, weights random. Each is converted to FP16 and BF16 by `balanced`,
+without and with `feedback`, and compared over all steps, each model fed its own states.
 """
 
 import argparse
@@ -24,15 +24,15 @@ import mezzo
 
 Weights = dict[str, np.ndarray]
 HIDDEN, WINDOW, HEADS = 64, 32, 4
+COLUMNS = ("first", "last", "worst", "early", "late")
 WAYS = {
-    "all low": {"policy": "aggressive"},
-    "balanced": {},
-    "balanced, feedback": {"feedback": "guess"},
+    "without": {},
+    "feedback": {"feedback": "guess"},
 }
 
 
 def model(text: str, weights: Weights) -> onnx.ModelProto:
-    parsed = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {text}')
+    parsed = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]> {text}')
     parsed.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in weights.items())
     onnx.checker.check_model(parsed)
     return parsed
@@ -43,7 +43,8 @@ def matrix(rng: np.random.Generator, *shape: int) -> np.ndarray:
 
 
 def average(rng: np.random.Generator) -> onnx.ModelProto:
-    text = f"""average (float[1,{HIDDEN}] x, float[1,{HIDDEN}] mean) => (float[1,{HIDDEN}] new_mean, float[1,{HIDDEN}] y)
+    text = f"""average (float[1,{HIDDEN}] x, float[1,{HIDDEN}] mean)
+    => (float[1,{HIDDEN}] new_mean, float[1,{HIDDEN}] y)
     <float a = {{0.995}}, float b = {{0.005}}> {{
         p = MatMul(x, w)  kept = Mul(a, mean)  part = Mul(b, p)  new_mean = Add(kept, part)  y = MatMul(new_mean, v)
     }}"""
@@ -60,8 +61,22 @@ def linear_attention(rng: np.random.Generator) -> onnx.ModelProto:
     return model(text, {**weights, "decay": rng.uniform(0.98, 0.999, (HIDDEN, 1)).astype(np.float32)})
 
 
+def linear_attention_operator(rng: np.random.Generator) -> onnx.ModelProto:
+    size = HIDDEN // HEADS
+    state = f"float[1,{HEADS},{size},{size}]"
+    text = f"""linear_attention (float[1,1,{HIDDEN}] x, {state} past_state)
+    => (float[1,1,{HIDDEN}] y, {state} present_state) {{
+        q = MatMul(x, wq)  k = MatMul(x, wk)  v = MatMul(x, wv)
+        y, present_state = com.microsoft.LinearAttention<q_num_heads={HEADS}, kv_num_heads={HEADS}, update_rule="gated">
+            (q, k, v, past_state, decay)
+    }}"""
+    weights = {name: matrix(rng, HIDDEN, HIDDEN) for name in ("wq", "wk", "wv")}
+    return model(text, {**weights, "decay": np.full((1, 1, HEADS), -0.002, np.float32)})
+
+
 def gru(rng: np.random.Generator) -> onnx.ModelProto:
-    text = f"""gru (float[1,1,{HIDDEN}] x, float[1,1,{HIDDEN}] h_0) => (float[1,1,1,{HIDDEN}] y, float[1,1,{HIDDEN}] h_n) {{
+    text = f"""gru (float[1,1,{HIDDEN}] x, float[1,1,{HIDDEN}] h_0)
+    => (float[1,1,1,{HIDDEN}] y, float[1,1,{HIDDEN}] h_n) {{
         y, h_n = GRU<hidden_size={HIDDEN}>(x, w, r, , , h_0)
     }}"""
     return model(text, {name: matrix(rng, 1, 3 * HIDDEN, HIDDEN) for name in "wr"})
@@ -97,6 +112,7 @@ def windowed_cache(rng: np.random.Generator) -> onnx.ModelProto:
 KINDS: dict[str, Callable[[np.random.Generator], onnx.ModelProto]] = {
     "moving average": average,
     "linear attention": linear_attention,
+    "LinearAttention": linear_attention_operator,
     "GRU": gru,
     "LSTM": lstm,
     "windowed cache": windowed_cache,
@@ -118,16 +134,14 @@ def measure(kind: str, steps: int, to: str) -> list[dict[str, object]]:
     source = KINDS[kind](rng)
     shape = tuple(dim.dim_value for dim in source.graph.input[0].type.tensor_type.shape.dim)
     data = inputs(rng, shape, steps)
-    found = []
+    found: list[dict[str, object]] = []
     for way, options in WAYS.items():
-        converted = mezzo.convert(source, to=to, check=False, **options)  # type: ignore[arg-type]
+        converted = mezzo.convert(source, to=to, check=False, **options)
         comparison = mezzo.compare(source, converted.model, data, feedback="guess", layers=False)
         output = max(comparison.outputs, key=lambda each: each.steps.worst)
-        rows = dict(first=output.steps.first, last=output.steps.last, worst=output.steps.worst)
-        quarters = dict(early=output.steps.early, late=output.steps.late)
-        found.append({"kind": kind, "to": to, "way": way, "output": output.name, **rows, **quarters,
-                      "grows": output.steps.grows, "ruling": comparison.verdict.ruling.value,
-                      "curve": output.steps.curve})  # fmt: skip
+        steps = {name: getattr(output.steps, name) for name in (*COLUMNS, "grows", "curve")}
+        ruling = comparison.verdict.ruling.value
+        found.append({"kind": kind, "to": to, "way": way, "output": output.name, "ruling": ruling, **steps})
     return found
 
 
@@ -143,7 +157,7 @@ def main() -> int:
         for kind in KINDS:
             for row in measure(kind, given.steps, to):
                 found.append(row)
-                numbers = " | ".join(f"{row[name]:.1e}" for name in ("first", "last", "worst", "early", "late"))
+                numbers = " | ".join(f"{row[name]:.1e}" for name in COLUMNS)
                 print(f"| {kind} | {to} | {row['way']} | {numbers} |", flush=True)
     given.json.parent.mkdir(parents=True, exist_ok=True)
     given.json.write_text(json.dumps({"environment": describe_environment("mezzo"), "found": found}, indent=1))

@@ -146,7 +146,8 @@ class StepErrors:
     square of the reference's norms over all steps.
 
     `worst_at`: a step, from 1. `early`, `late`: relative L2 errors of the first and of the last
-    quarter, as states that start from zero grow with their errors. `curve`: steps with the largest errors from them on, a hundred at most.
+    quarter, as states that start from zero grow with their errors. `curve`: steps with the largest
+    errors from them on, a hundred at most.
     """
 
     count: int

@@ -1,16 +1,16 @@
 """Elementwise recurrences of states that are fed back: in h = a * h + b * x, a rounding of one call
 stays in the state of all later calls.
 
-Roundings behind a matmul or a saturating function are not carried so: the next call damps them.
-Caches that only grow round each number once.
+Roundings behind a matmul or a saturating function are not carried so: the next call damps them
+(GRU, LSTM). A cache rounds each number once.
 """
 
 from collections.abc import Iterable
 
 from mezzo.analysis.structure import Detection, StructureRule, StructureView
-from mezzo.ir.nodes import Kind, Node, port_of
+from mezzo.ir.nodes import Kind, Node, Role, port_of
 from mezzo.ir.walks import walk
-from mezzo.tables.facts import Transfer
+from mezzo.tables.facts import Risk, Transfer
 
 _CARRYING = frozenset(
     {
@@ -33,7 +33,13 @@ def carried_state(view: StructureView) -> Iterable[Detection]:
         return [n for n in view.graph.nodes if n.kind is kind and port_of(n) in names]
 
     def carries(node: Node) -> bool:
-        return view.transfer(node) in _CARRYING or view.keeps_values(node)
+        row = view.rows[node.id]
+        if row is None:
+            return False
+        # GRU and LSTM saturate; linear attention adds to its state, whose type may be its own.
+        is_sum = Risk.RECURSION in row.risks and row.transfer is not Transfer.RECURRENT
+        is_low = all(role is Role.GROUP for role in node.signature.outputs)
+        return row.transfer in _CARRYING or row.keeps_values or (is_sum and is_low)
 
     def carrying_readers(node: Node) -> list[Node]:
         return [
