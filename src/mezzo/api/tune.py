@@ -16,7 +16,7 @@ from mezzo.contracts.frontend import Progress, lab_of
 from mezzo.contracts.options.keyword_types import ConvertOptions
 from mezzo.contracts.options.keywords import documents_options_with, request_of
 from mezzo.contracts.options.request import SEARCH_DEFAULTS
-from mezzo.contracts.sequences import first_feeds
+from mezzo.contracts.sequences.step_feeds import first_feeds
 from mezzo.conversion.fusing import fuse
 from mezzo.conversion.judged_model import judge_model
 from mezzo.conversion.results import Converted, aimed, finish, open_source

@@ -14,7 +14,7 @@ from mezzo.common.errors import MezzoError
 from mezzo.common.safe_paths import check_destinations
 from mezzo.contracts.frontend import Model, lab_of
 from mezzo.contracts.options.data_files import DataFiles
-from mezzo.contracts.sequences import count_steps
+from mezzo.contracts.sequences.step_feeds import count_steps
 from mezzo.evaluate.feedback import feedback_of
 from mezzo.evaluate.model_data import open_model_data
 from mezzo.numerics.data.datasets import Batch, Data, Dataset, as_files

@@ -13,7 +13,7 @@ from mezzo.analysis.feedback import describe_feedback, find_feedback
 from mezzo.common.errors import InputError
 from mezzo.common.message_style import option
 from mezzo.contracts.frontend import Model, lab_of
-from mezzo.contracts.sequences import Feedback, StepFeeds
+from mezzo.contracts.sequences.step_feeds import Feedback, StepFeeds
 from mezzo.formats.dtypes import DType
 from mezzo.ir.input_roles import Slot
 from mezzo.numerics.data.datasets import Batch, Dataset

@@ -11,7 +11,7 @@ from mezzo.common.errors import InputError
 from mezzo.common.message_style import option
 from mezzo.contracts.frontend import Model, lab_of
 from mezzo.contracts.options.data_files import DataFiles
-from mezzo.contracts.sequences import Feedback
+from mezzo.contracts.sequences.step_feeds import Feedback
 from mezzo.evaluate.batch_sizes import MANY, choose_batch_size
 from mezzo.evaluate.feedback import RANDOM_STEPS, as_sequence, check_steps, in_single_rows
 from mezzo.evaluate.random_data import draw_data, read_seed

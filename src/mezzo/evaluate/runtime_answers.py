@@ -15,7 +15,7 @@ from mezzo.common.errors import MezzoError
 from mezzo.contracts.frontend import Model, lab_of
 from mezzo.contracts.lab import EMULATED, Answers, Feeds, Run
 from mezzo.contracts.reading import Artifact
-from mezzo.contracts.sequences import count_steps
+from mezzo.contracts.sequences.step_feeds import count_steps
 from mezzo.evaluate.standards import (
     labels_of,
     lowest_formats,

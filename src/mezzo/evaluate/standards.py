@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mezzo.common.errors import InputError
 from mezzo.contracts.lab import Answers, Pair, Reached, Subject
-from mezzo.contracts.sequences import count_steps
+from mezzo.contracts.sequences.step_feeds import count_steps
 from mezzo.formats.dtypes import FORMATS, QUANTIZED, DType
 from mezzo.ir.input_roles import Slot
 from mezzo.numerics.data.data_checks import ALL_NOISE, AnswerWatch, DataWatch, Unknown, judge_noise

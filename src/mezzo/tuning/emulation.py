@@ -10,7 +10,7 @@ from mezzo.contracts.executor import prepare, width_of
 from mezzo.contracts.frontend import lab_of
 from mezzo.contracts.lab import Answers, Emulator, Feeds
 from mezzo.contracts.quantized_level import QuantizedPorts
-from mezzo.contracts.sequences import count_steps
+from mezzo.contracts.sequences.step_feeds import count_steps
 from mezzo.formats.dtypes import DType
 from mezzo.numerics.metrics.errors import Square, squares_of
 

@@ -9,13 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzo.formats.dtypes import FORMATS, DType, Format
-from mezzo.numerics.measures import Deviation, Interval, StepErrors
+from mezzo.numerics.measures import Deviation, Interval
 from mezzo.numerics.metrics import figures
 from mezzo.numerics.metrics.decisions import Changed, DecisionChanges
 from mezzo.numerics.metrics.faults import NOTICED, Faults
 from mezzo.numerics.metrics.regression import Regression
 from mezzo.numerics.metrics.slices import LOST, Lost, Slices
 from mezzo.numerics.statistics.intervals import root_ratio, wilson
+from mezzo.numerics.step_errors import StepErrors
 from mezzo.numerics.verdicts import choose_budget
 
 Array = npt.NDArray[Any]

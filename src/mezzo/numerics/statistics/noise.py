@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mezzo.contracts.sequences import StepFeeds
+from mezzo.contracts.sequences.step_feeds import StepFeeds
 from mezzo.numerics.metrics.metrics import Meter
 
 Array = npt.NDArray[Any]

@@ -4,7 +4,8 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mezzo.numerics.measures import DataSource, Interval, Load, Mean, StepErrors
+    from mezzo.numerics.measures import DataSource, Interval, Load, Mean
+    from mezzo.numerics.step_errors import StepErrors
 
 _LONG_S = 120
 

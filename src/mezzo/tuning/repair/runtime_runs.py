@@ -11,7 +11,8 @@ from mezzo.common.errors import InputError, MezzoError
 from mezzo.common.machine import find_temporary_folder
 from mezzo.contracts.frontend import lab_of
 from mezzo.contracts.lab import Profiler
-from mezzo.contracts.sequences import first_feeds, over_steps
+from mezzo.contracts.sequences.sequence_lab import over_steps
+from mezzo.contracts.sequences.step_feeds import first_feeds
 from mezzo.contracts.timings import LayerTime, Loading, ProductKernels, Runner
 from mezzo.evaluate.runtime_answers import Reference, compare_on_runtime, feeds_of_sizes
 from mezzo.numerics.measures import Comparison, DataSource, Deviation, Interval, Timing

@@ -1,5 +1,5 @@
-"""Sequences: feeds of many steps, in which outputs of a model become its inputs at the next step,
-and a lab that runs them. Each model is fed its own outputs, so its errors accumulate as in use.
+"""A lab that runs sequences: wherever a lab takes feeds, it also takes those of many steps, except
+to time them.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mezzo.common.errors import ContractError, InputError
-from mezzo.common.memory import current_memory_limit
-from mezzo.common.message_style import option
 from mezzo.contracts.executor import prepare, width_of
 from mezzo.contracts.lab import (
     Answers,
@@ -33,6 +30,7 @@ from mezzo.contracts.lab import (
     Subject,
     WeightTrials,
 )
+from mezzo.contracts.sequences.step_feeds import StepFeeds, StepOutputs, first_feeds
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -41,118 +39,8 @@ if TYPE_CHECKING:
     from mezzo.contracts.reading import Artifact, Reading
     from mezzo.formats.dtypes import DType
 
-# Output names, each with the input that it becomes at the next step.
-Feedback = tuple[tuple[str, str], ...]
-
-# Bound on the outputs of all steps together.
-_MOST_BYTES = 2 << 30
 # Fewest samples per value and step of a range measurement.
 _FEWEST_SAMPLES = 8
-
-
-class StepFeeds(Mapping[str, Any]):
-    """The feeds of all steps. As a mapping it has the initial states, and other inputs stacked
-    along a new first axis; of an input whose shape differs between steps, the last one.
-    """
-
-    def __init__(self, feedback: Feedback, initial: Feeds, each: Sequence[Feeds]) -> None:
-        """`initial`: the first step's states; `each`: the other inputs of each step."""
-        self.feedback, self.initial, self.each = feedback, dict(initial), tuple(each)
-
-    @cached_property
-    def _stacked(self) -> dict[str, Any]:
-        rows = {name: _stack([feeds[name] for feeds in self.each]) for name in self.each[0]}
-        rows = {name: row[-1] if isinstance(row, list) else row for name, row in rows.items()}
-        return {**self.initial, **rows}
-
-    def __getitem__(self, name: str) -> Any:
-        return self._stacked[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._stacked)
-
-    def __len__(self) -> int:
-        return len(self._stacked)
-
-    @property
-    def first(self) -> Feeds:
-        """The feeds of the first step."""
-        return {**self.each[0], **self.initial}
-
-    def map(self, change: Callable[[Feeds], Feeds]) -> "StepFeeds":
-        """The same steps with changed feeds."""
-        return StepFeeds(
-            self.feedback, change(self.initial), [change(feeds) for feeds in self.each]
-        )
-
-    def walk(self, run: Run) -> Iterator[tuple[Feeds, Answers]]:
-        """Run step by step; yields each step's feeds, states included, and its outputs."""
-        state = self.initial
-        for number, feeds in enumerate(self.each, 1):
-            fed = {**feeds, **state}
-            try:
-                answers = run(fed)
-            except (ContractError, InputError) as error:
-                raise type(error)(f"step {number:,}: {error}") from error
-            yield fed, answers
-            state = {name: answers[output] for output, name in self.feedback}
-
-
-class _Outputs:
-    """The outputs of one model, collected step by step. `last_only`: values of which only the last
-    step is kept.
-    """
-
-    def __init__(self, steps: StepFeeds, last_only: Collection[str] = ()) -> None:
-        self._steps, self._last_only = len(steps.each), last_only
-        self._states = {output for output, _ in steps.feedback}
-        self._kept: dict[str, list[Any]] = {}
-        self._bytes = 0
-        self._most_bytes = current_memory_limit().share_bytes(_MOST_BYTES)
-
-    def add(self, answers: Answers) -> None:
-        """Add a step. Raises InputError: the outputs of all steps would not fit in memory."""
-        for name, value in answers.items():
-            kept = self._kept.setdefault(name, [])
-            # A cache that grows holds all that it held before.
-            is_grown = name in self._states and kept and np.shape(kept[-1]) != np.shape(value)
-            if name in self._last_only or is_grown:
-                kept.clear()
-            else:
-                self._bytes += getattr(value, "nbytes", 0)
-            kept.append(value)
-        if self._bytes > self._most_bytes:
-            raise InputError(
-                f"the outputs of {self._steps:,} steps take more than"
-                f" {self._most_bytes >> 20:,} MB; give fewer, as {option('steps')} does"
-            )
-
-    def result(self) -> Answers:
-        """Each output, its steps stacked along a new first axis; a list of them if their shapes
-        differ; of a growing cache the last one.
-        """
-        return {
-            name: _stack(kept) if len(kept) == self._steps and name not in self._last_only
-            else kept[-1]
-            for name, kept in self._kept.items()
-        }  # fmt: skip
-
-
-def _stack(values: list[Any]) -> Any:
-    is_even = all(
-        isinstance(value, np.ndarray) and value.shape == values[0].shape for value in values
-    )
-    return np.stack(values) if is_even else values
-
-
-def count_steps(feeds: Feeds) -> int | None:
-    """The number of steps; None for the feeds of a single call."""
-    return len(feeds.each) if isinstance(feeds, StepFeeds) else None
-
-
-def first_feeds(feeds: Feeds) -> Feeds:
-    """The feeds of a single call: of the first step if there are several."""
-    return feeds.first if isinstance(feeds, StepFeeds) else feeds
 
 
 def over_steps(run: Run) -> Run:
@@ -185,7 +73,7 @@ class _SteppedRun(_Stepped):
     def __call__(self, feeds: Feeds) -> Answers:
         if not isinstance(feeds, StepFeeds):
             return self._engine(feeds)
-        outputs = _Outputs(feeds)
+        outputs = StepOutputs(feeds)
         for _, answers in feeds.walk(self._engine):
             outputs.add(answers)
         return outputs.result()
@@ -242,7 +130,7 @@ class _SteppedSessions(_Stepped):
     def run(self, feeds: Feeds, apart: Feeds | None = None) -> tuple[Answers, Answers]:
         if not isinstance(feeds, StepFeeds):
             return self._engine.run(feeds, apart)
-        ours, theirs = _Outputs(feeds, self._layers), _Outputs(feeds, self._layers)
+        ours, theirs = StepOutputs(feeds, self._layers), StepOutputs(feeds, self._layers)
         state = feeds.initial
 
         def run_both(fed: Feeds) -> Answers:
@@ -327,9 +215,7 @@ def _join(many: Sequence[Records]) -> Records:
 
 
 class SequenceLab:
-    """The lab of a model that also takes the feeds of many steps wherever it takes feeds, except to
-    time them.
-    """
+    """The lab of a model, which also runs sequences."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
