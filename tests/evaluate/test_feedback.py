@@ -13,7 +13,6 @@ import mezzo
 from mezzo.contracts.frontend import lab_of
 from mezzo.contracts.sequences.step_feeds import StepFeeds
 from mezzo.conversion.results import open_source
-from mezzo.evaluate.feedback import feedback_of
 from mezzo.evaluate.model_data import open_model_data
 from mezzo.formats.dtypes import DType
 
@@ -69,7 +68,7 @@ def loop(text: str, run: Any, feeds: Sequence[Mapping[str, np.ndarray]]) -> list
 
 def steps_of(text: str, data: object) -> StepFeeds:
     model = open_source(make(text), False, None)
-    (batch,) = open_model_data(model, data, feedback=feedback_of(model, ("guess",)))
+    (batch,) = open_model_data(model, data, feedback=("guess",))
     assert isinstance(batch.feeds, StepFeeds)
     return batch.feeds
 
@@ -150,9 +149,7 @@ def test_tuning_runs_every_plan_through_the_sequence() -> None:
     single = [{**row, "h": first_state(AVERAGE)} for row in feeds]
     errors = {}
     for words, data in (("guess", feeds), (None, single)):
-        tuned = mezzo.tune(
-            source, data=data, max_error=4e-3, to="fp16", feedback=words, check=False
-        )
+        tuned = mezzo.tune(source, data=data, max_error=4e-3, to="fp16", feedback=words, check=False)
         assert any(node.precision.compute is DType.FLOAT16 for node in tuned.plan.nodes)
         compared = mezzo.compare(source, tuned.model, feeds, feedback="guess")
         errors[words] = next(each for each in compared.outputs if each.name == output).relative_l2.estimate

@@ -12,7 +12,7 @@ from mezzo.contracts.frontend import Progress, lab_of
 from mezzo.conversion.recall import recorded_target
 from mezzo.conversion.results import open_source
 from mezzo.evaluate.answers import ComparisonOptions, compare_models, read_accumulation
-from mezzo.evaluate.feedback import feedback_of, read_words
+from mezzo.evaluate.feedback import read_words
 from mezzo.evaluate.model_data import open_model_data
 from mezzo.numerics.measures import Comparison
 from mezzo.numerics.metrics.user_metric import Metric
@@ -111,7 +111,7 @@ def compare(
     fixed = lab_of(first).inputs.fixed_length or lab_of(second).inputs.fixed_length
     dataset = open_model_data(
         first, data, labels=labels, batch_size=batch_size, fixed_length=fixed,
-        feedback=feedback_of(first, read_words(feedback)), steps=steps,
+        feedback=read_words(feedback), steps=steps,
     )  # fmt: skip
     comparison = compare_models(first, second.runnable(second.original), dataset, options, second)
     gain = None if target is None or low is None else recorded_gain(target, low)

@@ -15,7 +15,6 @@ from mezzo.common.safe_paths import check_destinations
 from mezzo.contracts.frontend import Model, lab_of
 from mezzo.contracts.options.data_files import DataFiles
 from mezzo.contracts.sequences.step_feeds import count_steps
-from mezzo.evaluate.feedback import feedback_of
 from mezzo.evaluate.model_data import open_model_data
 from mezzo.numerics.data.datasets import Batch, Data, Dataset, as_files
 from mezzo.numerics.data.splits import cut, split
@@ -88,12 +87,11 @@ def open_session(
     feedback: Sequence[str] = (),
     steps: int | None = None,
 ) -> DataSession:
-    """Open data for a model. `feedback`: as `find_feedback` reads it. Other options and errors are
+    """Open data for a model. Other options and errors are
     those of `open_model_data`.
     """
-    pairs = feedback_of(model, tuple(feedback))
     opening = partial(
-        open_model_data, model, labels=labels, batch_size=batch_size, feedback=pairs, steps=steps
+        open_model_data, model, labels=labels, batch_size=batch_size, feedback=feedback, steps=steps
     )
     return DataSession(
         data=opening(data, others=others),

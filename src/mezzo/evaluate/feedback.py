@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from mezzo.analysis.feedback import describe_feedback, find_feedback
+from mezzo.analysis.feedback import describe_feedback
 from mezzo.common.errors import InputError
 from mezzo.common.message_style import option
 from mezzo.contracts.frontend import Model, lab_of
 from mezzo.contracts.sequences.step_feeds import Feedback, StepFeeds
-from mezzo.formats.dtypes import DType
 from mezzo.ir.input_roles import Slot
 from mezzo.numerics.data.datasets import Batch, Dataset
 
@@ -22,19 +21,12 @@ from mezzo.numerics.data.datasets import Batch, Dataset
 RANDOM_STEPS = 256
 
 
-def feedback_of(model: Model, words: tuple[str, ...]) -> Feedback:
-    """The outputs that a model is fed, by the option's words. Errors are those of
-    `find_feedback`.
-    """
-    return find_feedback(model.read(DType.FLOAT16).graph, words) if words else ()
-
-
 def read_words(feedback: str | Sequence[str]) -> tuple[str, ...]:
     """The words of a keyword: one, or several."""
     return (feedback,) if isinstance(feedback, str) else tuple(feedback)
 
 
-def check_steps(steps: int | None, feedback: Feedback) -> None:
+def check_steps(steps: int | None, feedback: Sequence[str]) -> None:
     """Raises InputError: there are steps without feedback, or fewer than 2."""
     if steps is not None and not feedback:
         raise InputError(
@@ -45,9 +37,10 @@ def check_steps(steps: int | None, feedback: Feedback) -> None:
 
 
 def as_sequence(
-    model: Model, data: Dataset, feedback: Feedback, steps: int | None = None
+    model: Model, data: Dataset, feedback: Feedback, steps: int | None = None, *, is_guessed: bool
 ) -> Dataset:
     """The data set with a single batch: a sequence of its batches, the first `steps` of them.
+    `is_guessed`: the user has not named what is fed back, and is told.
 
     While iterating, raises InputError: a feed does not fit, or the first state is neither in the
     data nor known from the model.
@@ -82,7 +75,11 @@ def as_sequence(
             len(each),
         )
 
-    data.notes.add("data", f"each step is fed {describe_feedback(feedback)} from the one before")
+    note = f"each step is fed {describe_feedback(feedback)} from the one before"
+    if is_guessed:
+        data.notes.add("data", note)
+    else:
+        data.notes.append(note)
     name = f"steps of {data.name}" if steps is None else f"{steps:,} steps of {data.name}"
     return Dataset(name, start, data.seed, data.content, data.notes)
 
