@@ -1,12 +1,16 @@
 """Sequences on the command line: what is fed back is said, the worst step decides, and what cannot be is one line."""
 
+import json
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import onnx
 import onnx.parser
 import pytest
 from command_lines import Run
+
+from mezzo.report.records.account import schema
 
 AVERAGE = """<ir_version: 10, opset_import: ["" : 21]> average (float[N,2] x, float[N,2] h) => (float[N,2] new_h)
     <float[2,2] w = {1, 2, 3, 4}, float a = {0.995}, float b = {0.005}> {
@@ -34,6 +38,17 @@ def test_the_worst_step_decides_and_growth_is_said(average: Path, run: Run) -> N
     words = ("compare", "average.onnx", "kept.onnx", "--data", "x.npz", "--feedback", "new_h=h")
     assert run(*words).code == 0
     assert "carried-state" in run("explain", "kept.onnx", "Add:new_h").out
+
+
+def test_account_has_the_error_of_each_step(average: Path, run: Run) -> None:
+    assert run("convert", "average.onnx", "low.onnx", "--to", "fp16", "--quiet").code == 0
+    words = ("compare", "average.onnx", "low.onnx", "--data", "x.npz", "--feedback", "guess", "--json")
+    account = json.loads(run(*words).out)
+    jsonschema.Draft202012Validator(schema()).validate(account)
+    (output,) = account["errors"]["outputs"]
+    assert output["steps"]["count"] == 400
+    assert max(error for _, error in output["steps"]["curve"]) == output["steps"]["worst"]
+    assert account["settings"]["feedback"] == "guess"
 
 
 def test_random_steps_as_many_as_asked(average: Path, run: Run) -> None:

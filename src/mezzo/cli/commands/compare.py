@@ -124,7 +124,8 @@ def compare(
         print_error(describe_swap(context))
     settings = data_options.spell_settings(
         data=data_files, max_error=max_error, run=run, metric=metric, max_drop=max_drop,
-        batch=batch, accumulate=accumulate, tile=tile, feedback=feedback, steps=steps,
+        batch=batch, accumulate=accumulate, tile=tile,
+        feedback=", ".join(feedback or ()) or None, steps=steps,
     )  # fmt: skip
     output = Output(
         report=report, junit=junit, markdown=markdown, verbose=verbose, as_json=as_json,

@@ -77,8 +77,9 @@ def ranges(
         )  # fmt: skip
     name = os.fspath(model)
     settings = data_options.spell_settings(
-        data=data_files, batch=batch, format=format, feedback=feedback, steps=steps
-    )
+        data=data_files, batch=batch, format=format, feedback=", ".join(feedback or ()) or None,
+        steps=steps,
+    )  # fmt: skip
     print_result(
         lambda: describe_ranges(name, measured, settings=settings, machine=find_machine()),
         lambda layout: report_ranges(layout, name, measured, dtype, top),

@@ -75,9 +75,9 @@ class FrontierPlot {
 
 // The errors of outputs over the steps of a sequence; of many outputs, those with the largest errors.
 function stepsChart(element, account, width = element.clientWidth - 18) {
-  const outputs = (account.errors?.outputs ?? []).filter((output) => output.steps).sort((a, b) => toNumber(b.steps.worst) - toNumber(a.steps.worst)).slice(0, 4);
-  const errors = outputs.flatMap((output) => [...output.steps.curve.map((point) => toNumber(point[1])), toNumber(output.budget)]).filter((error) => error > 0 && Number.isFinite(error));
-  if (!errors.length) return element.replaceChildren(make("p", { class: "quiet" }, "No error to draw at any step."));
+  const outputs = (account.errors?.outputs ?? []).filter((output) => output.steps && toNumber(output.steps.worst) > 0).sort((a, b) => toNumber(b.steps.worst) - toNumber(a.steps.worst)).slice(0, 4);
+  const errors = [...outputs.flatMap((output) => output.steps.curve.map((point) => toNumber(point[1]))), toNumber(outputs[0]?.budget)].filter((error) => error > 0 && Number.isFinite(error));
+  if (!outputs.length) return element.replaceChildren(make("p", { class: "quiet" }, "No error to draw at any step."));
   const key = make("p", { class: "key" }, outputs.map((output, place) => make("span", { class: `mark step${place}` }, shown(output.name))), make("span", { class: "mark budget" }, "budget"));
   return element.replaceChildren(new StepsPlot(outputs, errors, Math.max(300, width)).draw(), key);
 }
