@@ -40,7 +40,7 @@ def as_sequence(
     model: Model, data: Dataset, feedback: Feedback, steps: int | None = None, *, is_guessed: bool
 ) -> Dataset:
     """The data set with a single batch: a sequence of its batches, the first `steps` of them.
-    `is_guessed`: the user has not named what is fed back, and is told.
+    `is_guessed`: the user has not named what is fed back, so a note is logged.
 
     While iterating, raises InputError: a feed does not fit, or the first state is neither in the
     data nor known from the model.
