@@ -81,7 +81,8 @@ def as_sequence(
     else:
         data.notes.append(note)
     name = f"steps of {data.name}" if steps is None else f"{steps:,} steps of {data.name}"
-    return Dataset(name, start, data.seed, data.content, data.notes)
+    content = (*data.content, *map("=".join, feedback))  # resumed passes are of the same states
+    return Dataset(name, start, data.seed, content, data.notes)
 
 
 def in_single_rows(start_cut: Callable[[int], Iterator[Batch]], data: Dataset) -> Dataset:
