@@ -35,7 +35,7 @@ from mezzo.tables.files.policyfile import read_policy
 
 _FOLDER = Path(__file__).parent / "golden"
 _TEXTS = frozenset({"to", "policy", "strategy", "target", "out_of_range", "opset", "fuse"})
-_LISTS = frozenset({"include", "exclude"})
+_LISTS = frozenset({"include", "exclude", "feedback"})
 # ONNX text has no sparse tensors: `sparse: NAME` makes a Constant that holds that weight of the text sparse.
 _OTHERS = frozenset({"assume", "io", "sparse"})
 _KEYS = _TEXTS | _LISTS | _OTHERS

@@ -114,6 +114,7 @@ def compare_strategies(
     fuse: str | None = "standard",
     correct: str | None = "auto",
     assume: Mapping[str, str] | None = {},
+    feedback: Sequence[str] | None = (),
     trust_external_paths: bool | None = False,
     progress: Progress | None = None,
 ) -> tuple[StrategyRow, ...]:
@@ -150,6 +151,8 @@ def compare_strategies(
             bias, with commas.
         assume: what an input holds, in place of what is assumed without data, such as image=0..255;
             may be repeated.
+        feedback: an output that is an input of the next call, such as h_n=h_0, or guess: by names;
+            may be repeated.
         trust_external_paths: open weights outside the model's folder, as links of a Hugging Face
             cache lead there.
     """
@@ -175,6 +178,7 @@ def convert(
     fuse: str | None = "standard",
     correct: str | None = "auto",
     assume: Mapping[str, str] | None = {},
+    feedback: Sequence[str] | None = (),
     trust_external_paths: bool | None = False,
     provenance: bool | None = True,
     check: bool | None = True,
@@ -182,6 +186,7 @@ def convert(
     data: Data | None = None,
     labels: Sequence[str] = (),
     batch_size: int | None = None,
+    steps: int | None = None,
     resume: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
@@ -241,6 +246,10 @@ def convert(
             result is checked on it in true precision; `labels` names arrays that are no inputs,
             `batch_size` splits along the first axis. "random" draws inputs that fit the model: they
             add protection, and clear no suspicion.
+        feedback: outputs that become inputs of the next call, such as "h_n=h_0", or "guess": by
+            their names. Elementwise arithmetic of such a state stays FP32 under "balanced"; with
+            `data`, its rows are steps of one sequence, as of `mezzo.compare`, `steps` of them at
+            most.
         resume: with `data`, a file with the state of searches for nodes that return to FP32, so
             that an interrupted conversion continues; ranges and calibration are in FILE.ranges.npz
             and FILE.calibration.npz. Checks of a result begin anew.
@@ -279,6 +288,7 @@ def convert_folder(
     fuse: str | None = "standard",
     correct: str | None = "auto",
     assume: Mapping[str, str] | None = {},
+    feedback: Sequence[str] | None = (),
     trust_external_paths: bool | None = False,
     provenance: bool | None = True,
     check: bool | None = True,
@@ -320,6 +330,8 @@ def convert_folder(
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
             none, or some of leave (small products that err much stay floats), smooth, weights and
             bias, with commas.
+        feedback: an output that is an input of the next call, such as h_n=h_0, or guess: by names;
+            may be repeated.
         trust_external_paths: open weights outside the model's folder, as links of a Hugging Face
             cache lead there.
         check: leave out the run of the result on the target's runtime, where that is installed.
@@ -368,6 +380,7 @@ def llm(
     fuse: str | None = "standard",
     correct: str | None = "auto",
     assume: Mapping[str, str] | None = {},
+    feedback: Sequence[str] | None = (),
     trust_external_paths: bool | None = False,
     provenance: bool | None = True,
     check: bool | None = True,
@@ -420,6 +433,8 @@ def llm(
             bias, with commas.
         assume: what an input holds, in place of what is assumed without data, such as image=0..255;
             may be repeated.
+        feedback: an output that is an input of the next call, such as h_n=h_0, or guess: by names;
+            may be repeated.
         trust_external_paths: open weights outside the model's folder, as links of a Hugging Face
             cache lead there.
         provenance: leave out of the metadata what made the model: version, options, plan.
@@ -459,6 +474,7 @@ def plan(
     fuse: str | None = "standard",
     correct: str | None = "auto",
     assume: Mapping[str, str] | None = {},
+    feedback: Sequence[str] | None = (),
     trust_external_paths: bool | None = False,
     progress: Progress | None = None,
 ) -> Plan:
@@ -496,6 +512,8 @@ def plan(
             bias, with commas.
         assume: what an input holds, in place of what is assumed without data, such as image=0..255;
             may be repeated.
+        feedback: an output that is an input of the next call, such as h_n=h_0, or guess: by names;
+            may be repeated.
         trust_external_paths: open weights outside the model's folder, as links of a Hugging Face
             cache lead there.
     """
@@ -521,6 +539,7 @@ def quantize_report(
     fuse: str | None = "standard",
     correct: str | None = "auto",
     assume: Mapping[str, str] | None = {},
+    feedback: Sequence[str] | None = (),
     trust_external_paths: bool | None = False,
     held_out: Data | None = None,
     labels: Sequence[str] = (),
@@ -564,6 +583,8 @@ def quantize_report(
             none, or some of leave (small products that err much stay floats), smooth, weights and
             bias, with commas.
         assume: what an input holds, in place of what is assumed without data, such as image=0..255;
+            may be repeated.
+        feedback: an output that is an input of the next call, such as h_n=h_0, or guess: by names;
             may be repeated.
         trust_external_paths: open weights outside the model's folder, as links of a Hugging Face
             cache lead there.
@@ -609,6 +630,7 @@ def sensitivity(
     fuse: str | None = "standard",
     correct: str | None = "auto",
     assume: Mapping[str, str] | None = {},
+    feedback: Sequence[str] | None = (),
     trust_external_paths: bool | None = False,
     batch_size: int | None = None,
     labels: Sequence[str] = (),
@@ -657,6 +679,8 @@ def sensitivity(
             bias, with commas.
         assume: what an input holds, in place of what is assumed without data, such as image=0..255;
             may be repeated.
+        feedback: an output that is an input of the next call, such as h_n=h_0, or guess: by names;
+            may be repeated.
         trust_external_paths: open weights outside the model's folder, as links of a Hugging Face
             cache lead there.
         policy: which nodes may run in low precision, as of `mezzo.convert`.
@@ -689,6 +713,7 @@ def tune(
     fuse: str | None = "standard",
     correct: str | None = "auto",
     assume: Mapping[str, str] | None = {},
+    feedback: Sequence[str] | None = (),
     trust_external_paths: bool | None = False,
     provenance: bool | None = True,
     check: bool | None = True,
@@ -700,6 +725,7 @@ def tune(
     held_out: Data | None = None,
     labels: Sequence[str] = (),
     batch_size: int | None = None,
+    steps: int | None = None,
     measure: bool = False,
     accumulate: str | None = None,
     tile: int | None = None,
@@ -747,6 +773,8 @@ def tune(
             bias, with commas.
         assume: what an input holds, in place of what is assumed without data, such as image=0..255;
             may be repeated.
+        feedback: an output that is an input of the next call, such as h_n=h_0, or guess: by names;
+            may be repeated.
         trust_external_paths: open weights outside the model's folder, as links of a Hugging Face
             cache lead there.
         provenance: leave out of the metadata what made the model: version, options, plan.
@@ -769,6 +797,8 @@ def tune(
         resume: a file with the finished runs, so that an interrupted search continues; ranges and
             calibration are in FILE.ranges.npz and FILE.calibration.npz.
         policy: which nodes may run in low precision, as of `mezzo.convert`.
+        steps: with `feedback`, the number of steps: every plan is run through them, and the worst
+            step counts.
 
     Raises:
         InputError: an option or the data is at fault.

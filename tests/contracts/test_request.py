@@ -23,8 +23,8 @@ from mezzo.report.text.conversion import settings_line
 
 MODEL = """
 <ir_version: 10, opset_import: ["" : 21]>
-g (float[2,4] x) => (float[2,2] y)
-<float[4,2] w = {1,2,3,4,5,6,7,8}>
+g (float[2,4] x) => (float[2,4] y)
+<float[4,4] w = {1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8}>
 {
    [mm] h = MatMul(x, w)
    [sm] y = Softmax<axis=-1>(h)
@@ -46,6 +46,7 @@ _LISTED: Mapping[str, tuple[object, Written]] = {
     "opset": ("keep", "keep"),
     "calibrator": ("entropy", "entropy"),
     "assume": ({"x": "0..1"}, ("x=0..1",)),
+    "feedback": (("y=x",), ("y=x",)),
     "correct": ("smooth,bias", "smooth,bias"),
     "decode": ("0.5", "0.5"),
 }

@@ -8,9 +8,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from mezzo.contracts.frontend import lab_of
 from mezzo.conversion.results import open_source
 from mezzo.formats.dtypes import HIGH
+from mezzo.onnx.measure.lab import OnnxLab
 from mezzo.onnx.run import suffix_runs
 from mezzo.onnx.run.suffix_runs import SuffixRuns
 from mezzo.onnx.run.weight_trials import OnnxWeightTrials
@@ -45,7 +45,7 @@ def trials_of(model: onnx.ModelProto) -> OnnxWeightTrials:
     reading = opened.read(HIGH)
     graph = reading.graph
     weights = [number for number in graph.constants if len(graph.shapes[number]) == 2]
-    trials = lab_of(opened).weight_trials(reading, weights)
+    trials = OnnxLab(opened).weight_trials(reading, weights)
     assert isinstance(trials, OnnxWeightTrials)
     return trials
 

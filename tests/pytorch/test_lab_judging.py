@@ -171,7 +171,7 @@ def test_a_candidate_that_fails_is_a_verdict_and_a_reference_that_fails_bad_inpu
     with pytest.raises(InputError, match=r"^the reference: the program does not run in PyTorch: aten.embedding"):
         pair.load({}).run(feeds)
     with pytest.raises(ContractError, match=r"^the model: the program does not run"):
-        pair.sides[1].load({})(feeds)
+        pair.candidate()(feeds)
 
 
 def test_ranges_are_what_numpy_finds():

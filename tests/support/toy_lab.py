@@ -165,9 +165,9 @@ class ToySessions:
     programs: tuple[ToyProgram, ToyProgram]
     layers: tuple[str, ...]
 
-    def run(self, feeds: Feeds) -> tuple[Answers, Answers]:
-        wanted, found = (self._answers(program, feeds) for program in self.programs)
-        return wanted, found
+    def run(self, feeds: Feeds, apart: Feeds | None = None) -> tuple[Answers, Answers]:
+        reference, candidate = self.programs
+        return self._answers(reference, feeds), self._answers(candidate, feeds if apart is None else apart)
 
     def _answers(self, program: ToyProgram, feeds: Feeds) -> Answers:
         values = compute(program, feeds)

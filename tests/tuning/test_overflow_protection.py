@@ -141,7 +141,7 @@ def test_where_what_is_held_back_cannot_judge_alone_all_of_it_judges() -> None:
 def test_data_too_little_to_be_parted_is_told() -> None:
     made = mezzo.convert(model_of(_SOFTMAX), data=batches(1, x=(4, 8), w=(8, 8)))
     assert made.measured is not None and made.measured.shares_data
-    assert made.measured.notes[-1].startswith("batches is too little to hold a part of it back")
+    assert made.measured.notes[-1].startswith("no part of batches can be held back")
     assert "none seen" not in str(made) and "judged on the data that decided" in str(made)
 
 

@@ -12,6 +12,7 @@ from mezzo.contracts.frontend import Progress, lab_of
 from mezzo.conversion.recall import recorded_target
 from mezzo.conversion.results import open_source
 from mezzo.evaluate.answers import ComparisonOptions, compare_models, read_accumulation
+from mezzo.evaluate.feedback import read_words
 from mezzo.evaluate.model_data import open_model_data
 from mezzo.numerics.measures import Comparison
 from mezzo.numerics.metrics.user_metric import Metric
@@ -43,6 +44,8 @@ def compare(
     layers: bool = True,
     accumulate: str | None = None,
     tile: int | None = None,
+    feedback: str | Sequence[str] = (),
+    steps: int | None = None,
     trust_external_paths: bool = False,
     progress: Progress | None = None,
 ) -> Comparison:
@@ -70,6 +73,10 @@ def compare(
         layers: whether inner values of the same name are compared as well.
         accumulate: "fp16" or "bf16": the emulated model's accumulators are rounded to it after
             every `tile` products. Otherwise a model that mezzo converted sums as its target does.
+        feedback: outputs that become inputs of the next call, such as "h_n=h_0", or "guess": by
+            their names. The data's rows are then steps of one sequence, through which each model is
+            fed its own outputs, and the worst step decides.
+        steps: with `feedback`, the number of steps: the first of the data, or as many random ones.
 
     Raises:
         InputError: an option, a model or the data is at fault, or the models' inputs or outputs do
@@ -102,7 +109,10 @@ def compare(
         options = replace(options, accumulation=recorded_sums(target, low))
     # A fixed batch size of either model applies to both.
     fixed = lab_of(first).inputs.fixed_length or lab_of(second).inputs.fixed_length
-    dataset = open_model_data(first, data, labels=labels, batch_size=batch_size, fixed_length=fixed)
+    dataset = open_model_data(
+        first, data, labels=labels, batch_size=batch_size, fixed_length=fixed,
+        feedback=read_words(feedback), steps=steps,
+    )  # fmt: skip
     comparison = compare_models(first, second.runnable(second.original), dataset, options, second)
     gain = None if target is None or low is None else recorded_gain(target, low)
     is_swapped = comparison.is_swapped or (low is None and recorded_target(first)[1] is not None)

@@ -52,6 +52,7 @@ def convert(
     data: "Data | None" = None,
     labels: Sequence[str] = (),
     batch_size: int | None = None,
+    steps: int | None = None,
     resume: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
@@ -101,6 +102,10 @@ def convert(
             result is checked on it in true precision; `labels` names arrays that are no inputs,
             `batch_size` splits along the first axis. "random" draws inputs that fit the model: they
             add protection, and clear no suspicion.
+        feedback: outputs that become inputs of the next call, such as "h_n=h_0", or "guess": by
+            their names. Elementwise arithmetic of such a state stays FP32 under "balanced"; with
+            `data`, its rows are steps of one sequence, as of `mezzo.compare`, `steps` of them at
+            most.
         resume: with `data`, a file with the state of searches for nodes that return to FP32, so
             that an interrupted conversion continues; ranges and calibration are in FILE.ranges.npz
             and FILE.calibration.npz. Checks of a result begin anew.
@@ -133,7 +138,9 @@ def convert(
             "data cannot change what a plan has decided; leave one of them out, or use"
             f" {verb('compare')}"
         )
-    about_data = {"labels": labels or None, "batch_size": batch_size, "resume": resume}
+    about_data = {
+        "labels": labels or None, "batch_size": batch_size, "steps": steps, "resume": resume,
+    }  # fmt: skip
     if data is None and any(value is not None for value in about_data.values()):
         name = next(name for name, value in about_data.items() if value is not None)
         raise InputError(
@@ -161,9 +168,11 @@ def convert(
                 f" {setting('to', AUTO)} tries several; name one with {option('to')}"
             )
         return _convert_to_fastest(
-            model, dst, request, data, labels, batch_size, overwrite=overwrite
+            model, dst, request, data, labels, batch_size, steps, overwrite=overwrite
         )
-    return convert_opened(model, dst, request, data, labels, batch_size, files, overwrite=overwrite)
+    return convert_opened(
+        model, dst, request, data, labels, batch_size, files, steps, overwrite=overwrite
+    )
 
 
 def _as_recorded(request: Request, model: "Model") -> Request:
@@ -188,6 +197,7 @@ def _convert_to_fastest(
     data: "Data | None",
     labels: Sequence[str],
     batch_size: int | None,
+    steps: int | None,
     *,
     overwrite: bool,
 ) -> Converted:
@@ -196,7 +206,7 @@ def _convert_to_fastest(
 
     def convert_once(tried: Request, on: "Data | None") -> Converted:
         if on is data:
-            return convert_opened(model, None, tried, on, labels, batch_size)
+            return convert_opened(model, None, tried, on, labels, batch_size, steps=steps)
         return convert_opened(model, None, tried, on)
 
     converted = convert_to_fastest(model, request, convert_once, data)
@@ -211,6 +221,7 @@ def convert_opened(
     labels: Sequence[str] = (),
     batch_size: int | None = None,
     files: "ResumeFiles | None" = None,
+    steps: int | None = None,
     *,
     overwrite: bool = False,
 ) -> Converted:
@@ -221,7 +232,10 @@ def convert_opened(
         from mezzo.tuning.repair.overflow_protection import convert_on_data
 
         options = naming_data(options, data)
-        session = open_session(model, data, labels=labels, batch_size=batch_size, files=files)
+        session = open_session(
+            model, data, labels=labels, batch_size=batch_size, files=files,
+            feedback=options.planning.feedback, steps=steps,
+        )  # fmt: skip
         return convert_on_data(model, dst, options, session, overwrite=overwrite)
     check_parameters(options)
     if options.prepares_model:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from mezzo.contracts.frontend import Progress
 from mezzo.conversion.results import open_source
 from mezzo.evaluate.data_session import open_session, resume_files
+from mezzo.evaluate.feedback import read_words
 from mezzo.evaluate.range_measurement import measure_ranges
 from mezzo.numerics.measures import Ranges
 
@@ -24,6 +25,8 @@ def ranges(
     batch_size: int | None = None,
     labels: Sequence[str] = (),
     resume: str | os.PathLike[str] | None = None,
+    feedback: str | Sequence[str] = (),
+    steps: int | None = None,
     trust_external_paths: bool = False,
     progress: Progress | None = None,
 ) -> Ranges:
@@ -35,6 +38,8 @@ def ranges(
         labels: names in the data that are no inputs.
         resume: a file with the measurement's state; if it exists, the measurement continues after
             it.
+        feedback, steps: the data's rows are steps of one sequence, as of `mezzo.compare`; ranges
+            are over all steps.
         progress: called with (stage, done, 0) before each batch.
 
     Raises:
@@ -44,6 +49,8 @@ def ranges(
     """
     files = resume_files(resume, "ranges")
     model = open_source(src, trust_external_paths, progress)
-    return measure_ranges(
-        model, open_session(model, data, labels=labels, batch_size=batch_size, files=files)
-    )
+    session = open_session(
+        model, data, labels=labels, batch_size=batch_size, files=files,
+        feedback=read_words(feedback), steps=steps,
+    )  # fmt: skip
+    return measure_ranges(model, session)

@@ -74,7 +74,10 @@ def sensitivity(
     files = resume_files(resume, "scores", "calibration")
     chosen, trust = read_plan_options(src, options)
     model = open_source(src, trust, progress)
-    session = open_session(model, data, labels=labels, batch_size=batch_size, files=files)
+    session = open_session(
+        model, data, labels=labels, batch_size=batch_size, files=files,
+        feedback=chosen.planning.feedback,
+    )  # fmt: skip
     dataset = session.data
     if len(chosen.planning.line.other_dtypes) > 1:
         raise InputError(

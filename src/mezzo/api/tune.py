@@ -16,6 +16,7 @@ from mezzo.contracts.frontend import Progress, lab_of
 from mezzo.contracts.options.keyword_types import ConvertOptions
 from mezzo.contracts.options.keywords import documents_options_with, request_of
 from mezzo.contracts.options.request import SEARCH_DEFAULTS
+from mezzo.contracts.sequences.step_feeds import first_feeds
 from mezzo.conversion.fusing import fuse
 from mezzo.conversion.judged_model import judge_model
 from mezzo.conversion.results import Converted, aimed, finish, open_source
@@ -67,6 +68,7 @@ def tune(
     held_out: "Data | None" = None,
     labels: Sequence[str] = (),
     batch_size: int | None = None,
+    steps: int | None = None,
     measure: bool = False,
     accumulate: str | None = None,
     tile: int | None = None,
@@ -104,6 +106,8 @@ def tune(
         resume: a file with the finished runs, so that an interrupted search continues; ranges and
             calibration are in FILE.ranges.npz and FILE.calibration.npz.
         policy: which nodes may run in low precision, as of `mezzo.convert`.
+        steps: with `feedback`, the number of steps: every plan is run through them, and the worst
+            step counts.
 
     Raises:
         InputError: an option or the data is at fault.
@@ -136,7 +140,7 @@ def tune(
     alone = naming_data(read_options(replace(usual, check=False)), data)
     session = open_session(
         model, data, labels=labels, batch_size=batch_size, held_out=held_out, files=files,
-        limit=limit,
+        limit=limit, feedback=chosen.planning.feedback, steps=steps,
     )  # fmt: skip
     whole = DataSession(data=session.data)
     session = session if held_out is not None else session.hold_out(model)
@@ -170,7 +174,7 @@ def tune(
     chosen = with_protection(model, chosen, ranges)
     measurement: Measurement | None = None
     if measure and ranges.data.samples > 0:  # without a sample there is nothing to run
-        measurement = measure_target(model, chosen, next(iter(session.data)).feeds)
+        measurement = measure_target(model, chosen, first_feeds(next(iter(session.data)).feeds))
         costs, table = measurement.costs, measurement.table
     else:
         problem = judge_model(model, chosen)[1].problem

@@ -30,6 +30,7 @@ from mezzo.contracts.plans import Edit, Rescaling
 from mezzo.contracts.reading import Artifact
 from mezzo.contracts.reading import Reading as AnyReading
 from mezzo.contracts.replacements import Replacement
+from mezzo.contracts.sequences.sequence_lab import SequenceLab
 from mezzo.formats.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.ir.graph import Graph
 from mezzo.tables.target import Respelling
@@ -66,8 +67,8 @@ class TorchModel:
         return self
 
     @cached_property
-    def lab(self) -> TorchLab:
-        return TorchLab(self.original)
+    def lab(self) -> SequenceLab:
+        return SequenceLab(TorchLab(self.original))
 
     @property
     def size_bytes(self) -> int:

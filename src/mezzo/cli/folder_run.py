@@ -43,7 +43,7 @@ from mezzo.report.text.folder import File, describe_folder, report_counts, repor
 # A conversion of a folder, as `converting.convert_models`.
 ConvertFolder = Callable[[Path, Path, Request, converting.FolderOptions], ConvertedFolder]
 # Options that name parts of one model; other models of the folder may lack them.
-_OF_ONE_MODEL = NAMING_NODES | {Form.PORT_DTYPES, Form.PORT_ENDS}
+_OF_ONE_MODEL = NAMING_NODES | {Form.PORT_DTYPES, Form.PORT_ENDS, Form.PORT_PAIRS}
 # Errors that are printed if nothing was converted.
 _MOST_ERRORS = 20
 

@@ -106,8 +106,9 @@ EMULATED = Running(is_emulated=True, accumulation=None, names=("the reference", 
 class Sessions(Protocol):
     """Both models of a pair, ready to run."""
 
-    def run(self, feeds: Feeds) -> tuple[Answers, Answers]:
-        """Outputs of both models; feeds and outputs by the reference's names.
+    def run(self, feeds: Feeds, apart: Feeds | None = None) -> tuple[Answers, Answers]:
+        """Outputs of both models; feeds and outputs by the reference's names. `apart`: feeds of the
+        candidate, if they are others.
 
         Raises InputError: the feeds do not fit, or the reference fails. ContractError: the
         candidate fails.

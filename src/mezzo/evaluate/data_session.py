@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from mezzo.common.errors import MezzoError
 from mezzo.common.safe_paths import check_destinations
 from mezzo.contracts.frontend import Model, lab_of
 from mezzo.contracts.options.data_files import DataFiles
+from mezzo.contracts.sequences.step_feeds import count_steps
 from mezzo.evaluate.model_data import open_model_data
 from mezzo.numerics.data.datasets import Batch, Data, Dataset, as_files
 from mezzo.numerics.data.splits import cut, split
@@ -82,15 +84,18 @@ def open_session(
     files: ResumeFiles | None = None,
     limit: TimeLimit = _NO_LIMIT,
     others: bool = False,
+    feedback: Sequence[str] = (),
+    steps: int | None = None,
 ) -> DataSession:
-    """Open data for a model. `others` and errors are those of `open_model_data`."""
+    """Open data for a model. Other options and errors are
+    those of `open_model_data`.
+    """
+    opening = partial(
+        open_model_data, model, labels=labels, batch_size=batch_size, feedback=feedback, steps=steps
+    )
     return DataSession(
-        data=open_model_data(model, data, labels=labels, batch_size=batch_size, others=others),
-        held_out=(
-            None
-            if held_out is None
-            else open_model_data(model, held_out, labels=labels, batch_size=batch_size)
-        ),
+        data=opening(data, others=others),
+        held_out=None if held_out is None else opening(held_out),
         files=files or _NO_FILES,
         limit=limit,
     )
@@ -126,7 +131,8 @@ def resume_files(
 def can_cut(model: Model, batch: Batch) -> bool:
     """Whether a model accepts a shorter batch: tried with half the samples."""
     lab = lab_of(model)
-    if batch.samples < 2 or lab.inputs.has_fixed_length:
+    is_sequence = count_steps(batch.feeds) is not None
+    if batch.samples < 2 or is_sequence or lab.inputs.has_fixed_length:
         return False
     try:
         lab.native()(cut(batch, 0, batch.samples // 2).feeds)

@@ -74,8 +74,9 @@ def _single(files: DataFiles) -> str | None:
     return files.single
 
 
-def draw_data(model: "Model", seed: int) -> Dataset:
-    """Draw inputs that fit a model: the same seed gives the same inputs.
+def draw_data(model: "Model", seed: int, batches: int | None = None) -> Dataset:
+    """Draw inputs that fit a model: the same seed gives the same inputs. `batches`: how many, by
+    default a few.
 
     Raises InputError: the inputs would be too large, or the model fails on all that were tried.
     """
@@ -115,7 +116,7 @@ def draw_data(model: "Model", seed: int) -> Dataset:
     shapes = choose_lengths(slots, usable[0])
     lengths = {shape[0] for shape in shapes.values() if shape}
     samples = lengths.pop() if len(lengths) == 1 else 1
-    count = min(_MOST_BATCHES, -(-_SAMPLES // max(samples, 1)))
+    count = batches or min(_MOST_BATCHES, -(-_SAMPLES // max(samples, 1)))
     name = f"{WORD} (seed {seed})"
 
     def start() -> Iterator[Batch]:

@@ -15,6 +15,7 @@ from mezzo.common.errors import MezzoError
 from mezzo.contracts.frontend import Model, lab_of
 from mezzo.contracts.lab import EMULATED, Answers, Feeds, Run
 from mezzo.contracts.reading import Artifact
+from mezzo.contracts.sequences.step_feeds import count_steps
 from mezzo.evaluate.standards import (
     labels_of,
     lowest_formats,
@@ -70,7 +71,8 @@ def _bytes_of(batch: Batch) -> int:
 
 def feeds_of_sizes(batches: Sequence[Batch], slots: Sequence[Slot]) -> list[Fed]:
     """The batches and, if the batch axis is open, the first one cut or repeated to few samples."""
-    axis, first = batch_axis(slots), batches[0]
+    first = batches[0]
+    axis = batch_axis(slots) if count_steps(first.feeds) is None else frozenset()
     parts = [Fed(batch.feeds, batch.samples) for batch in batches]
     if axis:
         for size in _SIZES:

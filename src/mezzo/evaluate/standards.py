@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mezzo.common.errors import InputError
 from mezzo.contracts.lab import Answers, Pair, Reached, Subject
+from mezzo.contracts.sequences.step_feeds import count_steps
 from mezzo.formats.dtypes import FORMATS, QUANTIZED, DType
 from mezzo.ir.input_roles import Slot
 from mezzo.numerics.data.data_checks import ALL_NOISE, AnswerWatch, DataWatch, Unknown, judge_noise
@@ -51,6 +52,7 @@ class Standards:
             for name, lowest in self.lowest.items()
         }
         self._caches: list[str] = []
+        self._is_sequence = False
         self._data, self._answers = DataWatch(), AnswerWatch()
         self._noise: Mapping[str, float] | None = None
         if known is not None:
@@ -58,6 +60,7 @@ class Standards:
 
     def add(self, batch: "Batch", answers: tuple[Answers, Answers]) -> None:
         """Add one batch of outputs to the meters."""
+        self._is_sequence = count_steps(batch.feeds) is not None
         self._data.add(self._reference.inputs.typed(batch.feeds), batch.samples, batch.origin)
         expected = {name: answers[0][name] for name in self.meters}
         self._answers.add(expected, batch.samples, batch.origin)
@@ -113,6 +116,15 @@ class Standards:
                 result = with_losses(meter, budget.error, noise, parts_decide=parts_decide)
         if self._data.is_repeated:
             result = replace(result, relative_l2=lone(result.relative_l2.estimate))
+        steps = meter.step_errors() if self._is_sequence else None
+        if steps is not None:
+            # The whole's interval, around the worst step.
+            whole = result.relative_l2
+            scale = steps.worst / whole.estimate if whole.estimate else 1.0
+            worst = replace(
+                whole, estimate=steps.worst, low=whole.low * scale, high=whole.high * scale
+            )
+            result = replace(result, steps=steps, relative_l2=worst)
         result = replace(result, next_tokens=self._language.result(name))
         return judge_output(result, budget, noise, unknown)
 

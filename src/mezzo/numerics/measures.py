@@ -10,6 +10,7 @@ from typing import NamedTuple
 from mezzo.common.late_binding import function_above
 from mezzo.formats.dtypes import DType
 from mezzo.ir.display import Displayed
+from mezzo.numerics.step_errors import StepErrors
 from mezzo.tables.target import Gain
 
 
@@ -148,7 +149,8 @@ class Deviation:
 
     Outputs alone have a budget, FP32 noise and a `ruling`. `unknown`: why an output cannot be
     judged; `worry`: a partial loss that does not fail it; `doubt`: one that leaves its ruling open.
-    `next_tokens`: of logits on running text.
+    `next_tokens`: of logits on running text. `steps`: of a sequence, whose worst step is then the
+    error.
     """
 
     name: str
@@ -175,6 +177,7 @@ class Deviation:
     worst_at: int | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
     next_tokens: NextTokens | None = None
+    steps: StepErrors | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     import onnx_ir
 
     from mezzo.contracts.replacements import Replacement
+    from mezzo.contracts.sequences.sequence_lab import SequenceLab
     from mezzo.formats.weight_grid import GridElements
-    from mezzo.onnx.measure.lab import OnnxLab
 
 
 class Opened(OnnxModel):
@@ -127,10 +127,10 @@ class Opened(OnnxModel):
         return Opened(exchange(self.source, weights), self.progress, self.given)
 
     @cached_property
-    def lab(self) -> "OnnxLab":
-        from mezzo.onnx.measure.lab import OnnxLab
+    def lab(self) -> "SequenceLab":
+        from mezzo.onnx.measure.lab import open_lab
 
-        return OnnxLab(self)
+        return open_lab(self)
 
     def extract(self, reading: AnyReading, nodes: Sequence[int]) -> Extract:
         """Extract nodes of the main graph as a model. Raises: errors of `extract_nodes`;

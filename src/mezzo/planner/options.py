@@ -205,6 +205,7 @@ def read_options(request: Request) -> Options:
             for name, text in request.fix_region.items()
         ),
         assumed=assumed,
+        feedback=tuple(request.feedback),
         quantize_mode=request.quantize_mode,
         is_dynamic=is_dynamic,
         weight_bits=tuple(WEIGHT_BITS[word] for word in words if word in WEIGHT_BITS),

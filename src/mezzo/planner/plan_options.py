@@ -31,7 +31,8 @@ class PlanningOptions:
     None gives outputs the dtype of their producer. `clamps_constants`: constants past the range are
     clamped to the largest finite value, and no node is protected. `keep_regions` stay FP32;
     `fixed_regions` run in the given dtype; both are patterns of `ByRegion`. `assumed`: ranges of
-    graph inputs by name, for estimates without data. `found`: findings measured on data, which deny
+    graph inputs by name, for estimates without data. `feedback`: outputs that become inputs of the
+    next call, as `find_feedback` reads them. `found`: findings measured on data, which deny
     their nodes; `kept`: the same for decisions recorded in the model. `lifted`: measurements by
     node name that overrule estimated findings. `quantized`: quantization parameters by value name;
     None before calibration. `coarse`: nodes not quantized because one scale cannot represent the
@@ -59,6 +60,7 @@ class PlanningOptions:
     error_prices: Mapping[DType, Mapping[str, ErrorPrice]] = field(default_factory=dict)
     measured: MeasuredCosts | None = None
     assumed: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    feedback: tuple[str, ...] = ()
     kept: tuple[NamedFinding, ...] = ()
     quantized: Mapping[str, Quantization] | None = None
     coarse: tuple[NamedFinding, ...] = ()

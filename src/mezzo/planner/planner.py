@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from mezzo.analysis.feedback import GUESS, describe_feedback, find_feedback
 from mezzo.analysis.structure import StructureView
 from mezzo.analysis.structure.masks import mask_limits
 from mezzo.analysis.structure.saturating import saturated
@@ -278,17 +279,21 @@ def _judge_side(
     in_blocks: Mapping[int, BlockStorage],
 ) -> _Side:
     """Verdicts, choices, limits and notes for running in `low` instead of the base."""
+    feedback = find_feedback(graph, planning.feedback)
     view = StructureView(
         graph=graph,
         rows=tuple(rows),
         low=FORMATS[low],
         assumed=planning.assumed,
+        feedback=feedback,
         sums=tuple(row for row in planning.target.sums if row.dtype is low),
     )
     masks = trusted_masks(view, planning.policy, split)
     bounded = bounds_of_masks(view, masks)
     limits = {**_limits(view, planning, split), **bounded}
     notes: list[str] = []
+    if GUESS in planning.feedback:
+        notes.append(f"fed back, as names show: {describe_feedback(feedback)}")
     view = replace(view, limited=frozenset(limits), masks=masks)
     verdicts, agreeing = _verdicts(view, planning, notes, split)
     notes += notes_on_estimates(view, planning.policy)

@@ -10,6 +10,7 @@ from mezzo.contracts.executor import prepare, width_of
 from mezzo.contracts.frontend import lab_of
 from mezzo.contracts.lab import Answers, Emulator, Feeds
 from mezzo.contracts.quantized_level import QuantizedPorts
+from mezzo.contracts.sequences.step_feeds import count_steps
 from mezzo.formats.dtypes import DType
 from mezzo.numerics.metrics.errors import Square, squares_of
 
@@ -108,7 +109,8 @@ class _Bench:
             )
         answers = self._emulator.run(trial.feeds, trial.precision_of)
         both = (reference, answers) if trial.has_answers else None
-        return TrialResult(squares_of(reference, answers, trial.shares), both)
+        steps = count_steps(trial.feeds)
+        return TrialResult(squares_of(reference, answers, trial.shares, steps), both)
 
     def _reference(self, trial: Trial) -> Answers:
         reference = self._kept.get(trial.origin)

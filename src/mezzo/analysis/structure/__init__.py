@@ -36,6 +36,8 @@ class StructureView(GraphView):
     sums: tuple[LowSum, ...] = ()
     # Ranges of graph inputs, by name.
     assumed: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    # Graph outputs that the caller feeds back, each with its input.
+    feedback: tuple[tuple[str, str], ...] = ()
 
     def nodes_where(self, is_wanted: Callable[[OpFacts], bool]) -> list[Node]:
         """Operators whose facts satisfy a predicate, in graph order. Evaluates it once per

@@ -86,8 +86,8 @@ class AtenSessions:
         self._reference = pair.sides[0].load({layer.ours: name for name, layer in layers.items()})
         self._candidate = pair.candidate(layers)
 
-    def run(self, feeds: Feeds) -> tuple[Answers, Answers]:
-        return self._reference(feeds), self._candidate(feeds)
+    def run(self, feeds: Feeds, apart: Feeds | None = None) -> tuple[Answers, Answers]:
+        return self._reference(feeds), self._candidate(feeds if apart is None else apart)
 
     def notes(self) -> list[str]:
         return []

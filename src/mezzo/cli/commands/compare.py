@@ -68,6 +68,8 @@ def compare(
     tokenizer: data_options.Tokenizer = None,
     labels: data_options.Labels = None,
     batch: data_options.BatchSize = None,
+    feedback: data_options.Feedback = None,
+    steps: data_options.Steps = None,
     cluster: cluster_options.Cluster = None,
     workers: cluster_options.Workers = None,
     memory: memory_option.Memory = None,
@@ -106,19 +108,24 @@ def compare(
         comparison = compare_models(
             reference, model, data_files, max_error=max_error, run=run, labels=labels or (),
             metric=metric, max_drop=max_drop, batch_size=batch, layers=layers,
-            accumulate=accumulate, tile=tile, trust_external_paths=trust_external_paths,
+            accumulate=accumulate, tile=tile, feedback=feedback or (), steps=steps,
+            trust_external_paths=trust_external_paths,
             progress=progress,
         )  # fmt: skip
     options = shared.CommandOptions({"trust_external_paths": True} if trust_external_paths else {})
+    if feedback:
+        options = options.with_words("feedback", tuple(feedback))
     context = CommandContext(
         verb="compare", source=reference, result=model, options=options, data=data_files,
-        labels=labels or (), batch=batch, budget=None if max_error is None else f"{max_error:g}",
+        labels=labels or (), batch=batch, steps=steps,
+        budget=None if max_error is None else f"{max_error:g}",
     )  # fmt: skip
     if comparison.is_swapped:
         print_error(describe_swap(context))
     settings = data_options.spell_settings(
         data=data_files, max_error=max_error, run=run, metric=metric, max_drop=max_drop,
         batch=batch, accumulate=accumulate, tile=tile,
+        feedback=", ".join(feedback or ()) or None, steps=steps,
     )  # fmt: skip
     output = Output(
         report=report, junit=junit, markdown=markdown, verbose=verbose, as_json=as_json,

@@ -67,6 +67,7 @@ def convert(
     tokenizer: data_options.Tokenizer = None,
     labels: data_options.Labels = None,
     batch: data_options.BatchSize = None,
+    steps: data_options.Steps = None,
     cluster: cluster_options.Cluster = None,
     workers: cluster_options.Workers = None,
     resume: resume_option.Resume = None,
@@ -102,7 +103,7 @@ def convert(
     result = name_result(source, result, options.to_writing(), plan=plan_file, overwrite=overwrite)
     context = CommandContext(
         verb="convert", source=source, result=result, options=options, data=data_files,
-        labels=labels or (), batch=batch, saved=plan_file,
+        labels=labels or (), batch=batch, steps=steps, saved=plan_file,
     )  # fmt: skip
     words = convert_folder.FolderWords(
         layout=layout_name, jobs=jobs, resume=resume, overwrite=overwrite
@@ -113,6 +114,7 @@ def convert(
 
         of_one_model = {
             "--plan": plan_file, "--save-plan": save_plan, "--from-trtexec": from_trtexec,
+            "--steps": steps,
         }  # fmt: skip
         with memory_option.bounded(memory, cluster), cluster_options.spread(cluster, workers):
             folder_run.convert_models(context, output, words, of_one_model)
@@ -147,8 +149,8 @@ def _convert_model(
     with resources.at_work() as (progress, memory_bound):
         converted = pipeline.convert(
             source, result, **chosen, plan=context.saved, data=context.data,
-            labels=tuple(context.labels), batch_size=context.batch, resume=resources.resume,
-            overwrite=overwrite, progress=progress,
+            labels=tuple(context.labels), batch_size=context.batch, steps=context.steps,
+            resume=resources.resume, overwrite=overwrite, progress=progress,
         )  # fmt: skip
         if save_plan is not None:
             write_plan(converted.plan, save_plan)

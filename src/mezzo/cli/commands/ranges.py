@@ -32,6 +32,8 @@ def ranges(
     tokenizer: data_options.Tokenizer = None,
     labels: data_options.Labels = None,
     batch: data_options.BatchSize = None,
+    feedback: data_options.Feedback = None,
+    steps: data_options.Steps = None,
     cluster: cluster_options.Cluster = None,
     workers: cluster_options.Workers = None,
     memory: memory_option.Memory = None,
@@ -70,10 +72,14 @@ def ranges(
     with resources.at_work() as (progress, memory_bound):
         measured = measure(
             model, data_files, batch_size=batch, labels=labels or (), resume=resume,
+            feedback=feedback or (), steps=steps,
             trust_external_paths=trust_external_paths, progress=progress,
         )  # fmt: skip
     name = os.fspath(model)
-    settings = data_options.spell_settings(data=data_files, batch=batch, format=format)
+    settings = data_options.spell_settings(
+        data=data_files, batch=batch, format=format, feedback=", ".join(feedback or ()) or None,
+        steps=steps,
+    )  # fmt: skip
     print_result(
         lambda: describe_ranges(name, measured, settings=settings, machine=find_machine()),
         lambda layout: report_ranges(layout, name, measured, dtype, top),

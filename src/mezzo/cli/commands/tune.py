@@ -105,6 +105,7 @@ def tune(
     tokenizer: data_options.Tokenizer = None,
     labels: data_options.Labels = None,
     batch: data_options.BatchSize = None,
+    steps: data_options.Steps = None,
     cluster: cluster_options.Cluster = None,
     workers: cluster_options.Workers = None,
     memory: memory_option.Memory = None,
@@ -142,14 +143,15 @@ def tune(
     search = partial(
         find, source, result, data=data_files, max_error=max_error, metric=metric,
         max_drop=max_drop, max_bytes=max_bytes, held_out=held_out_files,
-        labels=tuple(labels or ()), batch_size=batch, measure=measure,
+        labels=tuple(labels or ()), batch_size=batch, steps=steps, measure=measure,
         accumulate=accumulate, tile=tile, time_limit_s=read_duration(time_limit), resume=resume,
         overwrite=overwrite, **chosen,
     )  # fmt: skip
     context = CommandContext(
         verb="tune", source=source, result=result, options=options, data=data_files,
         held_out=held_out_files,
-        labels=labels or (), batch=batch, teller=result if options.is_recorded else save_plan,
+        labels=labels or (), batch=batch, steps=steps,
+        teller=result if options.is_recorded else save_plan,
         budget=None if max_error is None else f"{max_error:g}",
     )  # fmt: skip
     output = Output(report=report, verbose=verbose, as_json=as_json, quiet=quiet)

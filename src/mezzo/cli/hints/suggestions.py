@@ -20,8 +20,8 @@ class CommandContext:
     """The arguments of a command that the next one needs again.
 
     `verb` is the command; `held_out` is data that a search did not use; `saved` a plan that was
-    saved or replayed; `batch` the batch size; `teller` the file that `mezzo explain` can answer
-    from if data decided; `budget` the bound on the error.
+    saved or replayed; `batch` the batch size; `steps` the length of a sequence; `teller` the file
+    that `mezzo explain` can answer from if data decided; `budget` the bound on the error.
     """
 
     verb: str
@@ -32,6 +32,7 @@ class CommandContext:
     held_out: DataFiles | None = None
     labels: Sequence[str] = ()
     batch: int | None = None
+    steps: int | None = None
     teller: Path | None = None
     saved: Path | None = None
     budget: str | None = None
@@ -47,10 +48,11 @@ class CommandContext:
             return []
         labels = [word for label in self.labels for word in ("--labels", quote(label))]
         batch = [] if self.batch is None else ["--batch", str(self.batch)]
+        steps = [] if self.steps is None else ["--steps", str(self.steps)]
         files = [word for source in data.sources for word in ("--data", quote(source))]
-        steps = [] if data.preprocess is None else ["--preprocess", quote(data.preprocess)]
+        images = [] if data.preprocess is None else ["--preprocess", quote(data.preprocess)]
         folder = [] if data.tokenizer is None else ["--tokenizer", quote(data.tokenizer)]
-        return [*files, *steps, *folder, *labels, *batch]
+        return [*files, *images, *folder, *labels, *batch, *steps]
 
 
 def spell_command(verb: str, *words: str | Path) -> str:

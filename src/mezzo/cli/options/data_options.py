@@ -9,7 +9,7 @@ import typer
 
 from mezzo.cli.console import print_error
 from mezzo.cli.options import choices
-from mezzo.cli.options.options import COMMON_PANEL, FILES_PANEL, VERDICT_PANEL
+from mezzo.cli.options.options import COMMON_PANEL, FILES_PANEL, VERDICT_PANEL, describe
 from mezzo.common.errors import InputError
 from mezzo.contracts.options.data_files import DataFiles
 from mezzo.contracts.options.option import Panel
@@ -83,6 +83,16 @@ BatchSize = Annotated[
         "--batch",
         metavar="N",
         help="Run N samples at a time: split the data along its first axis.",
+        rich_help_panel=PANEL,
+    ),
+]
+Feedback = Annotated[list[str] | None, describe("feedback")]
+Steps = Annotated[
+    int | None,
+    typer.Option(
+        "--steps",
+        metavar="N",
+        help="With --feedback: the first N rows of the data, or N random ones, are the steps.",
         rich_help_panel=PANEL,
     ),
 ]

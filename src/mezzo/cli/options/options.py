@@ -130,9 +130,15 @@ class CommandOptions:
         return replace(self, written=remaining)
 
     def without_settings(self) -> "CommandOptions":
-        """The options that a saved plan does not contain."""
+        """The options that a saved plan does not contain, and those about feedback, which judging
+        needs as well.
+        """
         return self.without(
-            *(name for name, option in options_by_name().items() if about(option).is_setting)
+            *(
+                name
+                for name, option in options_by_name().items()
+                if about(option).is_setting and about(option).form is not Form.PORT_PAIRS
+            )
         )
 
     def to_library(self) -> "PlanOptions":
@@ -202,6 +208,8 @@ def _metavar(option: Field[Any]) -> str | None:
             return "|".join((*info.choices, f"NAME={low}"))
         case Form.PORT_ENDS:
             return "NAME=LO..HI"
+        case Form.PORT_PAIRS:
+            return "OUT=IN"
         case _:
             assert_never(info.form)
 
@@ -220,7 +228,10 @@ def _completion(option: Field[Any]) -> Callable[..., list[str]] | None:
             return completion.complete_pattern
         case Form.PORT_DTYPES:
             return completion.completing_ports(info.choices)
-        case Form.PATHS | Form.PATH_DTYPES | Form.PORT_ENDS | Form.SHARE | Form.FLAG:
+        case (
+            Form.PATHS | Form.PATH_DTYPES | Form.PORT_ENDS | Form.PORT_PAIRS | Form.SHARE
+            | Form.FLAG
+        ):  # fmt: skip
             return None
         case _:
             assert_never(info.form)
@@ -247,7 +258,10 @@ def _parameter(option: Field[Any], defaults: Mapping[str, str]) -> inspect.Param
         case Form.FORMATS | Form.CHOICE | Form.WORDS | Form.NAME | Form.SHARE:
             default = defaults.get(option.name, option.default)
             kind = str | None if default is None else str
-        case Form.PATTERNS | Form.PATHS | Form.PATH_DTYPES | Form.PORT_DTYPES | Form.PORT_ENDS:
+        case (
+            Form.PATTERNS | Form.PATHS | Form.PATH_DTYPES | Form.PORT_DTYPES | Form.PORT_ENDS
+            | Form.PORT_PAIRS
+        ):  # fmt: skip
             pass
         case form:
             assert_never(form)

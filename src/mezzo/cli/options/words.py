@@ -56,7 +56,7 @@ def spelled(option: Field[Any]) -> str:
 
 def _read_parts(option: str, info: OptionInfo, parts: tuple[str, ...]) -> object:
     match info.form:
-        case Form.PATTERNS | Form.PATHS:
+        case Form.PATTERNS | Form.PATHS | Form.PORT_PAIRS:
             return parts
         case Form.PATH_DTYPES:
             return _read_dtypes(option, parts, LEVEL_DTYPES)

@@ -30,6 +30,7 @@ class PlanOptions(TypedDict, total=False):
     fuse: str | None
     correct: str | None
     assume: Mapping[str, str] | None
+    feedback: Sequence[str] | None
     trust_external_paths: bool | None
 
 

@@ -50,7 +50,7 @@ def spell_keyword(flag: str, value: str) -> str:
     """
     option = next(o for o in fields(Request) if spell_option(o.name, about(o).form) == flag)
     match about(option).form:
-        case Form.PATTERNS | Form.PATHS:
+        case Form.PATTERNS | Form.PATHS | Form.PORT_PAIRS:
             return f"{option.name}={[value]!r}"
         case Form.PATH_DTYPES | Form.PORT_DTYPES if "=" in value:
             name, _, dtype = value.rpartition("=")

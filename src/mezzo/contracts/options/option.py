@@ -20,7 +20,7 @@ class OptionScope(enum.Enum):
 
 
 class Form(enum.Enum):
-    """How an option is written as text. The last six, except the flag, may be repeated, one part
+    """How an option is written as text. The last seven, except the flag, may be repeated, one part
     each time.
     """
 
@@ -34,6 +34,7 @@ class Form(enum.Enum):
     PATH_DTYPES = "such a path, = and a dtype"
     PORT_DTYPES = "one of its choices for all inputs and outputs, or a name, = and a dtype"
     PORT_ENDS = "a name, =, and two numbers with .. between them"
+    PORT_PAIRS = "the name of an output, = and that of an input, or guess"
     FLAG = "there, or not; what is true unless said otherwise is written --no-NAME"
 
 

@@ -263,6 +263,21 @@ class Request:
             ),
         ).as_metadata(),
     )
+    feedback: Sequence[str] = field(
+        default=(),
+        metadata=OptionInfo(
+            "An output that is an input of the next call, such as h_n=h_0, or guess: by names;"
+            " may be repeated.",
+            Form.PORT_PAIRS,
+            OptionScope.EVERY_NODE,
+            Panel.WHERE,
+            also=(
+                "state",
+                "stateful",
+                "recurrent",
+            ),
+        ).as_metadata(),
+    )
     trust_external_paths: bool = field(
         default=False,
         metadata=OptionInfo(
@@ -321,7 +336,7 @@ def _tidy(option_about: OptionInfo, value: Any) -> object:
             return {name: plain_word(dtype) for name, dtype in value.items()}
         case Form.PORT_ENDS, Mapping():
             return {name: _tidy_ends(ends) for name, ends in value.items()}
-        case ((Form.PATTERNS | Form.PATHS), str()):
+        case ((Form.PATTERNS | Form.PATHS | Form.PORT_PAIRS), str()):
             return (value,)
     return value
 

@@ -55,10 +55,15 @@ class ErrorSum:
 
 
 def squares_of(
-    reference: Mapping[str, Any], got: Mapping[str, Any], shares: Mapping[str, float]
+    reference: Mapping[str, Any],
+    got: Mapping[str, Any],
+    shares: Mapping[str, float],
+    steps: int | None = None,
 ) -> tuple[Square, ...] | None:
-    """Compare one batch of outputs; None if one is broken. Those of weight 0 are skipped."""
-    comparison = _Squares()
+    """Compare one batch of outputs; None if one is broken. Those of weight 0 are skipped. `steps`:
+    of a sequence, whose worst step counts as all of them.
+    """
+    comparison = _Squares(steps)
     for name, want in reference.items():
         if shares.get(name, 1.0) > 0.0:
             comparison.compare(name, want, got.get(name))
@@ -103,7 +108,8 @@ def _square(numbers: Array) -> float:
 class _Squares:
     """The squared errors of one batch."""
 
-    def __init__(self) -> None:
+    def __init__(self, steps: int | None) -> None:
+        self._steps = steps
         self.squares: list[Square] = []
         self.is_broken = False
 
@@ -129,11 +135,12 @@ class _Squares:
             self._note(name, float(np.sum(want != actual)), float(want.size))
 
     def _add_floats(self, name: str, want: Any, actual: Any) -> None:
-        (wrong,), whole = squares_by_row(want, actual, 1)
-        if np.isinf(wrong):
+        rows = self._steps if self._steps is not None and want.shape[:1] == (self._steps,) else 1
+        squares, whole = squares_by_row(want, actual, rows)
+        if np.isinf(squares).any():
             self.is_broken = True
             return
-        self._note(name, float(wrong), whole)
+        self._note(name, float(squares.max()) * rows, whole)
 
     def _note(self, name: str, wrong: float, whole: float) -> None:
         self.squares.append((name, wrong, whole))

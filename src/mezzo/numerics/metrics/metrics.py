@@ -16,12 +16,15 @@ from mezzo.numerics.metrics.faults import NOTICED, Faults
 from mezzo.numerics.metrics.regression import Regression
 from mezzo.numerics.metrics.slices import LOST, Lost, Slices
 from mezzo.numerics.statistics.intervals import root_ratio, wilson
+from mezzo.numerics.step_errors import StepErrors
 from mezzo.numerics.verdicts import choose_budget
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 
 _K = 5
+# Points of a curve over steps.
+_POINTS = 100
 # Elements per block, so that a few FP64 copies fit into or near a processor's cache.
 _PIECE = 1 << 18
 
@@ -96,6 +99,26 @@ class Meter:
             worst=float(by_sample.max()) if len(by_sample) else None,
             worst_at=int(by_sample.argmax()) if len(by_sample) else None,
             figures={name: tally.result() for name, tally in self._tallies.items()},
+        )
+
+    def step_errors(self) -> StepErrors | None:
+        """The error of each step, if samples are steps; None of a single one."""
+        squares, wholes = np.frombuffer(self._squares), np.frombuffer(self._wholes)
+        count = len(squares)
+        if count < 2 or not wholes.any():
+            return None
+        errors, quarter = np.sqrt(squares / wholes.mean()), -(-count // 4)
+        starts = np.unique(np.linspace(0, count, min(count, _POINTS), endpoint=False).astype(int))
+        peaks = np.maximum.reduceat(errors, starts)
+        return StepErrors(
+            count=count,
+            first=float(errors[0]),
+            last=float(errors[-1]),
+            worst=float(errors.max()),
+            worst_at=int(errors.argmax()) + 1,
+            early=root_ratio(squares[:quarter], wholes[:quarter]).estimate,
+            late=root_ratio(squares[-quarter:], wholes[-quarter:]).estimate,
+            curve=tuple((int(at) + 1, float(peak)) for at, peak in zip(starts, peaks, strict=True)),
         )
 
     def lost(self, budget: float, noise: float) -> Lost:

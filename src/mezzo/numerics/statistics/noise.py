@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mezzo.contracts.sequences.step_feeds import StepFeeds
 from mezzo.numerics.metrics.metrics import Meter
 
 Array = npt.NDArray[Any]
@@ -45,8 +46,10 @@ class Shaker:
             )
         return result
 
-    def shake_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+    def shake_feeds(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
         """Feeds with perturbed arrays, those inside sequences included."""
+        if isinstance(feeds, StepFeeds):
+            return feeds.map(self.shake_feeds)
         return {name: self._shake_datum(feed) for name, feed in feeds.items()}
 
     def _shake_datum(self, feed: Any) -> Any:

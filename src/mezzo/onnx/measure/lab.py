@@ -12,6 +12,7 @@ from mezzo.contracts.plans import Accumulation, Edit
 from mezzo.contracts.profiles import Effort, NodeTimes
 from mezzo.contracts.quantized_level import NO_PORTS, QuantizedPorts
 from mezzo.contracts.reading import Reading as AnyReading
+from mezzo.contracts.sequences.sequence_lab import SequenceLab
 from mezzo.contracts.timings import Loading, Stopwatch
 from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import DType
@@ -106,6 +107,11 @@ class OnnxLab:
     @property
     def _whole(self) -> RunnableModel:
         return self._model.runnable(self._model.original)
+
+
+def open_lab(model: OnnxModel) -> SequenceLab:
+    """The lab of a model, which also runs sequences."""
+    return SequenceLab(OnnxLab(model))
 
 
 def _native(runnable: RunnableModel) -> Run:

@@ -59,14 +59,18 @@ class OnnxSessions:
             pair.load_side(side, model) for side, model in zip(ModelRole, models, strict=True)
         )
 
-    def run(self, feeds: Mapping[str, Any]) -> tuple[Answers, Answers]:
-        """Outputs of both models; feeds and outputs have the reference's names.
+    def run(
+        self, feeds: Mapping[str, Any], apart: Mapping[str, Any] | None = None
+    ) -> tuple[Answers, Answers]:
+        """Outputs of both models; feeds and outputs have the reference's names. `apart`: feeds of
+        the candidate, if they are others.
 
         Raises: InputError: feeds do not fit, or the reference fails. ContractError: the candidate.
         """
         reference, candidate = self._sessions
         exact = self._pair.answer(ModelRole.REFERENCE, reference, feeds)
-        return exact, self._pair.answer_candidate(candidate, feeds, self._layers)
+        fed = feeds if apart is None else apart
+        return exact, self._pair.answer_candidate(candidate, fed, self._layers)
 
     @property
     def width(self) -> int:

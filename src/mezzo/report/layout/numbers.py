@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mezzo.numerics.measures import DataSource, Interval, Load, Mean
+    from mezzo.numerics.step_errors import StepErrors
 
 _LONG_S = 120
 
@@ -59,6 +60,17 @@ def spell_mean(mean: "Mean") -> str:
     """A mean with its standard error, if that is known: "0.142 +- 0.0041"."""
     spread = "" if mean.standard_error is None else f" +- {mean.standard_error:.2g}"
     return f"{mean.value:.3g}{spread}"
+
+
+def spell_steps(steps: "StepErrors") -> str:
+    """How an error changes over the steps of a sequence."""
+    worst, trend = "", "grows" if steps.grows else "does not grow"
+    if steps.worst_at not in (1, steps.count):
+        worst = f", {spell_error(steps.worst)} at worst, at step {steps.worst_at:,}"
+    return (
+        f"error {spell_error(steps.first)} at step 1, {spell_error(steps.last)} at step"
+        f" {steps.count:,}{worst}: {trend}"
+    )
 
 
 def spell_data(data: "DataSource") -> str:

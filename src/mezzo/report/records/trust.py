@@ -15,6 +15,7 @@ from mezzo.report.layout.numbers import (
     spell_mean,
     spell_number,
     spell_share,
+    spell_steps,
 )
 from mezzo.report.records.groups import is_operator
 from mezzo.report.records.headline import ResultStanding
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 _CLOSE = 8.0
 # Above this share of the budget, other samples may well exceed it.
 _MUCH = 0.5
+# Above this share of the budget, an error that grows over steps is a risk.
+_NOTED = 0.1
 _SHARED = "judged on the data that decided: other data may be worse"
 _RANDOM = "random inputs prove little: real ones are correlated and have outliers"
 
@@ -60,6 +63,9 @@ def risk_of(comparison: "Comparison") -> str:
     """The largest risk that a comparison leaves."""
     verdict, is_random = comparison.verdict, comparison.data.seed is not None
     ruling, bound = verdict.ruling.value, verdict.budget
+    growing = _find_growing(comparison)
+    if growing is not None:
+        return growing
     if ruling == "different":
         return _where_wrong(comparison, is_random=is_random)
     worry = next(
@@ -80,6 +86,20 @@ def risk_of(comparison: "Comparison") -> str:
     if share > _MUCH:
         return f"the {quantity} takes {spell_share(share)} of the bound: other data may pass it"
     return f"none seen on this data: the {quantity} takes {spell_share(share)} of the bound"
+
+
+def _find_growing(comparison: "Comparison") -> str | None:
+    """How the largest error over steps grows; None if none does."""
+    growing = [
+        output
+        for output in comparison.outputs
+        if output.steps is not None and output.steps.grows
+        and output.steps.worst > _NOTED * (output.budget or 0.0)
+    ]  # fmt: skip
+    worst = max(growing, key=lambda output: output.relative_l2.estimate, default=None)
+    if worst is None or worst.steps is None:
+        return None
+    return f"output {clean(worst.name)!r}: {spell_steps(worst.steps)}"
 
 
 def _where_wrong(comparison: "Comparison", *, is_random: bool) -> str:
@@ -190,7 +210,8 @@ def error_of(comparison: "Comparison") -> str:
 def spell_samples(comparison: "Comparison") -> str:
     """The number of samples, and of running text the divergence of the next tokens."""
     random = "random " if comparison.data.seed is not None else ""
-    samples = f" on {spell_count(comparison.data.samples, f'{random}sample')}"
+    unit = "step" if any(output.steps for output in comparison.outputs) else "sample"
+    samples = f" on {spell_count(comparison.data.samples, f'{random}{unit}')}"
     return f"{samples}{_spell_divergence(comparison)}"
 
 

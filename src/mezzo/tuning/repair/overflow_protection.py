@@ -100,7 +100,7 @@ def _decide_and_judge(
     part, held_out = parts.data, parts.held_out
     attempt = decide_on(parts, scores)
     if held_out is None:
-        note = f"{dataset.name} is too little to hold a part of it back: {_SHARED}"
+        note = f"no part of {dataset.name} can be held back: {_SHARED}"
         return attempt.measuring(note, shares_data=True), dataset, model
     decided = attempt.comparison.verdict
     comparison = check(model, attempt, held_out)

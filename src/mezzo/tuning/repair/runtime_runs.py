@@ -11,6 +11,8 @@ from mezzo.common.errors import InputError, MezzoError
 from mezzo.common.machine import find_temporary_folder
 from mezzo.contracts.frontend import lab_of
 from mezzo.contracts.lab import Profiler
+from mezzo.contracts.sequences.sequence_lab import over_steps
+from mezzo.contracts.sequences.step_feeds import first_feeds
 from mezzo.contracts.timings import LayerTime, Loading, ProductKernels, Runner
 from mezzo.evaluate.runtime_answers import Reference, compare_on_runtime, feeds_of_sizes
 from mezzo.numerics.measures import Comparison, DataSource, Deviation, Interval, Timing
@@ -96,6 +98,7 @@ class RuntimeRuns:
     ) -> None:
         """`emulated`: outputs of the emulated check. Raises MezzoError: FP32 fails."""
         self._model, self._target, self._batch, self._emulated = model, target, batches[0], emulated
+        self._feeds = first_feeds(self._batch.feeds)  # of one call
         self._reference = Reference(
             model.given, feeds_of_sizes(batches, lab_of(model.given).inputs.slots)
         )
@@ -116,7 +119,7 @@ class RuntimeRuns:
                 self._reference,
                 self._model.given,
                 candidate,
-                runner.answer,
+                over_steps(runner.answer),
                 self._source,
                 self._emulated,
             )
@@ -153,7 +156,7 @@ class RuntimeRuns:
         assert profiler is not None, "its runtime was found"
         loading = Loading(shows_kernels=True)
         watch = self._open.enter_context(
-            closing(profiler.stopwatch(self._target, self._batch.feeds, loading))
+            closing(profiler.stopwatch(self._target, self._feeds, loading))
         )
         runner = self._open.enter_context(closing(watch.start()))
         self._last = result, replace(self._entrant(_RESULT, placed), watch=_Kept(runner))
@@ -175,7 +178,7 @@ class RuntimeRuns:
         )
 
     def _entrant(self, name: str, model: "Model") -> Entrant:
-        return Entrant(name=name, model=model, feeds=self._batch.feeds)
+        return Entrant(name=name, model=model, feeds=self._feeds)
 
     def _place(self, result: "Artifact", until: ExitStack) -> "Model":
         folder = until.enter_context(

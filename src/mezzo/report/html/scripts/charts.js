@@ -73,6 +73,31 @@ class FrontierPlot {
   }
 }
 
+// The errors of outputs over the steps of a sequence; of many outputs, those with the largest errors.
+function stepsChart(element, account, width = element.clientWidth - 18) {
+  const outputs = (account.errors?.outputs ?? []).filter((output) => output.steps && toNumber(output.steps.worst) > 0).sort((a, b) => toNumber(b.steps.worst) - toNumber(a.steps.worst)).slice(0, 4);
+  const errors = [...outputs.flatMap((output) => output.steps.curve.map((point) => toNumber(point[1]))), toNumber(outputs[0]?.budget)].filter((error) => error > 0 && Number.isFinite(error));
+  if (!outputs.length) return element.replaceChildren(make("p", { class: "quiet" }, "No error to draw at any step."));
+  const key = make("p", { class: "key" }, outputs.map((output, place) => make("span", { class: `mark step${place}` }, shown(output.name))), make("span", { class: "mark budget" }, "budget"));
+  return element.replaceChildren(new StepsPlot(outputs, errors, Math.max(300, width)).draw(), key);
+}
+
+class StepsPlot extends FrontierPlot {
+  constructor(outputs, positive, width) {
+    super({ costs: null, frontier: [], search: { budget: outputs[0].budget } }, outputs[0].steps.curve.map(([step]) => ({ cost: step })), positive, width);
+    this.costs = [1, outputs[0].steps.count];
+    Object.assign(this, { outputs, axis: { label: "step", spell: count } });
+  }
+
+  draw() {
+    const { width, outputs } = this;
+    const line = (output) => output.steps.curve.map(([step, error]) => `${this.x(step).toFixed(1)},${this.y(toNumber(error)).toFixed(1)}`).join(" ");
+    return makeSvg("svg", { viewBox: `0 0 ${width} ${CHART.height}`, width, height: CHART.height, class: "plot", role: "img", "aria-label": "Error of each output at each step" },
+      ...this.grid(), ...outputs.map((output, place) => makeSvg("polyline", { class: `step${place}`, points: line(output) })),
+      this.budget > 0 ? makeSvg("line", { class: "budget", x1: CHART.left, x2: width - CHART.right, y1: this.y(this.budget), y2: this.y(this.budget) }) : null);
+  }
+}
+
 // About so many round numbers between two others.
 function linearTicks(low, high, most) {
   const rough = (high - low) / Math.max(2, most), power = 10 ** Math.floor(Math.log10(rough));

@@ -132,6 +132,8 @@ class Page {
   drawChart(width) {
     const chart = this.by("frontier-chart");
     if (chart) frontierChart(chart, this.account, width);
+    const steps = this.by("steps-chart");
+    if (steps) stepsChart(steps, this.account, width);
   }
 
   // Printing: light colours, nothing folded, and the chart as wide as a page.

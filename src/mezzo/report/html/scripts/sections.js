@@ -59,7 +59,9 @@ function addErrors(tables, account) {
   tables.add("errors", "Errors", `Relative L2 error against the reference, ${account.errors.run === "emulated" ? "emulated in the true precision" : "as the runtime computed"}. The largest first.`,
     [path("value", "name"), text("what", "what", { width: 90 }), number("rel. L2", "error", figureCell, { narrow: true }), number("at most", "high"), number("cosine", "cosine", plainCell((value) => figure(value, 7))), number("SQNR dB", "sqnr"), number("ulp", "ulp"),
       ...furtherFigures(account).map((name) => number(name, `figure_${name}`)), number("top-1", "top1", plainCell(percent)), text("fault", "fault", { widthGrow: 2 })],
-    () => errorRows(account), ["error", "desc"]);
+    () => errorRows(account), ["error", "desc"], account.errors.outputs.some((output) => output.steps) ? make("div", { class: "chart", id: "steps-chart" }) : null);
+  const chart = document.getElementById("steps-chart");
+  if (chart) stepsChart(chart, account);
 }
 
 // Errors of two runs, value by value; one that a run did not compare is empty.

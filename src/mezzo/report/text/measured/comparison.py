@@ -19,6 +19,7 @@ from mezzo.report.layout.numbers import (
     spell_interval,
     spell_mean,
     spell_share,
+    spell_steps,
 )
 from mezzo.report.layout.parts import blank, heading, indented, make_table, report_unknown, section
 from mezzo.report.records.trust import where_error_begins
@@ -121,8 +122,10 @@ def report_outputs(layout: Layout, comparison: "Comparison") -> list[RenderableT
         f"{clean(output.name)}: sample {output.worst_at} differs most, by"
         f" {spell_error(output.worst)}"
         for output in outputs
-        if output.worst and output.samples > 1
+        if output.worst and output.samples > 1 and output.steps is None
     ]
+    stepped = [(output, output.steps) for output in outputs if output.steps is not None]
+    more += [f"{clean(output.name)}: {spell_steps(steps)}" for output, steps in stepped]
     more += [line for output in outputs for line in _spell_next_tokens(output)]
     more += [f"{clean(output.name)}: {clean(output.worry)}" for output in outputs if output.worry]
     return [
