@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from onnx import helper
+import onnx.parser
 
 from mezzo.tables.runtime import Runtime
 from mezzo.tables.target import Target
@@ -23,11 +23,12 @@ TARGET = Target(
 )
 
 
-def fault(node: str, *, factor: float = 1.05, before: str | None = None, dies: bool = False) -> str:
-    """The environment's text for a node, by an output of it, whose numbers are `factor` times too large. `before`:
-    only where this value is made in the same model, as a fused kernel does it. `dies`: the model does not load instead.
+def fault(node: str, *, error: float = 0.05, before: str | None = None, dies: bool = False) -> str:
+    """The environment's text for a node, by an output of it, whose numbers are off by up to this share of each.
+    `before`: only where this value is made in the same model, as a fused kernel does it. `dies`: the model does not
+    load instead.
     """
-    return json.dumps({"node": node, "factor": factor, "before": before, "dies": dies})
+    return json.dumps({"node": node, "error": error, "before": before, "dies": dies})
 
 
 def load(path: Path, threads: int | None) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
@@ -39,7 +40,7 @@ def load(path: Path, threads: int | None) -> Callable[[Mapping[str, Any]], Mappi
     return native_session(model, Engine.ONNXRUNTIME).run
 
 
-def _plant(graph: onnx.GraphProto, node: str, factor: float, before: str | None, dies: bool) -> None:
+def _plant(graph: onnx.GraphProto, node: str, error: float, before: str | None, dies: bool) -> None:
     made = {name for each in graph.node for name in each.output}
     position = next((n for n, each in enumerate(graph.node) if node in each.output), None)
     if position is None or (before is not None and before not in made):
@@ -48,12 +49,15 @@ def _plant(graph: onnx.GraphProto, node: str, factor: float, before: str | None,
         raise RuntimeError(f"no kernel for {graph.node[position].op_type}")
     outputs = graph.node[position].output
     outputs[list(outputs).index(node)] = right = f"{node}/right"
-    # In FP32, whatever the type: a factor near 1 is not one of FP16.
-    nodes = [
-        helper.make_node("Cast", [right], [f"{node}/wide"], to=onnx.TensorProto.FLOAT),
-        helper.make_node("Constant", [], [f"{node}/factor"], value_float=factor),
-        helper.make_node("Mul", [f"{node}/wide", f"{node}/factor"], [f"{node}/wrong"]),
-        helper.make_node("CastLike", [f"{node}/wrong", right], [node]),
-    ]
+    # x (1 + error sin 997 x), which no norm behind it removes; in FP32, whatever the type.
+    text = f"""<opset_import: ["": 15]> f (right) => (y) {{
+        wide = Cast <to = 1> (right)  c = Constant <value_float = 997.0> ()  e = Constant <value_float = {error:g}> ()
+        a = Mul (wide, c)  s = Sin (a)  t = Mul (s, wide)  u = Mul (t, e)  w = Add (wide, u)
+        y = CastLike (w, right) }}"""
+    names = {"right": right, "y": node}
+    nodes = onnx.parser.parse_function(text).node
+    for each in nodes:
+        for field in (each.input, each.output):
+            field[:] = [names.get(name, f"{node}/{name}") for name in field]
     for offset, each in enumerate(nodes, position + 1):
         graph.node.insert(offset, each)

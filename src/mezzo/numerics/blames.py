@@ -69,11 +69,13 @@ class Blame:
         if is_plan or is_kernel:
             both = Finding.BOTH if is_plan and is_kernel else None
             return both or (Finding.PLAN if is_plan else Finding.KERNEL)
-        return Finding.NEITHER if self.plan.verdict.is_same else Finding.UNKNOWN
+        is_blind = self.kernels is None or self.kernels.verdict.ruling is Ruling.UNKNOWN
+        is_right = self.plan.verdict.is_same and not is_blind
+        return Finding.NEITHER if is_right else Finding.UNKNOWN
 
     @property
     def ruling(self) -> Ruling:
         """As of a comparison: the same if nothing is at fault."""
         if self.finding is Finding.NEITHER:
             return Ruling.SAME
-        return self.plan.verdict.ruling if self.finding is Finding.UNKNOWN else Ruling.DIFFERENT
+        return Ruling.UNKNOWN if self.finding is Finding.UNKNOWN else Ruling.DIFFERENT

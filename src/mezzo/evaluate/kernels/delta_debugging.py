@@ -2,7 +2,7 @@
 that still shows a fault.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 
 Part = tuple[int, ...]
 
@@ -10,33 +10,33 @@ Part = tuple[int, ...]
 def minimize(
     part: Part, closed: Callable[[Collection[int]], Part], fails: Callable[[Part], bool]
 ) -> Part:
-    """A part of a failing part that fails, while no block that `closed` allows to be left out of it
-    can be. Blocks are halves first, then smaller; later ones are left out first, so of several
-    faults the first remains.
+    """A part of a failing part that fails, while none of its elements alone does, nor the part
+    without one. `closed`: the smallest part allowed that has these elements.
 
-    A single faulty element takes about twice the logarithm of the length in tries.
+    A single faulty element takes about twice the logarithm of the length in tries. Of several, the
+    first is found.
     """
+    tried = {part}
     size = (len(part) + 1) // 2
     while len(part) > 1:
-        smaller = _without_a_block(part, size, closed, fails)
-        if smaller is not None:
-            part, size = smaller, min(size, (len(smaller) + 1) // 2)
-        elif size == 1:
-            break
+        for candidate in _smaller(part, size):
+            candidate = closed(candidate)
+            if not candidate or candidate in tried or len(candidate) >= len(part):
+                continue
+            tried.add(candidate)
+            if fails(candidate):
+                part = candidate
+                size = min(size, (len(part) + 1) // 2)
+                break
         else:
+            if size == 1:
+                break
             size = (size + 1) // 2
     return part
 
 
-def _without_a_block(
-    part: Part,
-    size: int,
-    closed: Callable[[Collection[int]], Part],
-    fails: Callable[[Part], bool],
-) -> Part | None:
-    """The part without the last block of this size that may be left out; None if none may."""
-    for start in reversed(range(0, len(part), size)):
-        rest = closed((*part[:start], *part[start + size :]))
-        if rest and len(rest) < len(part) and fails(rest):
-            return rest
-    return None
+def _smaller(part: Part, size: int) -> Iterator[Part]:
+    """Blocks of a size, the first first, then the part without each, the last first."""
+    starts = range(0, len(part), size)
+    yield from (part[start : start + size] for start in starts)
+    yield from ((*part[:start], *part[start + size :]) for start in reversed(starts))

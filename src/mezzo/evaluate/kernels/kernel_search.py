@@ -7,7 +7,7 @@ change the device's fusions, and hide the fault.
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ from mezzo.evaluate.kernels.kernel_noise import kernel_standards
 from mezzo.evaluate.runtime_answers import Fed, Reference, compare_on_runtime, replay
 from mezzo.numerics.blames import KernelFault
 from mezzo.numerics.measures import Comparison, DataSource, Deviation
+from mezzo.numerics.metrics.slices import LOST
 
 if TYPE_CHECKING:
     from mezzo.contracts.plans import Accumulation
@@ -45,24 +46,30 @@ def compare_with_emulation(
     actual: Sequence[Answers],
     source: DataSource,
 ) -> Comparison:
-    """Compare a device's outputs with those of the model's emulation, beyond the noise of both."""
+    """Compare a device's outputs with those of the model's emulation, beyond the noise of both.
+    Outputs that roundings change by as much as they hold, such as one that underflows, are not
+    judged.
+    """
+    standards = kernel_standards(model, every[0], expected[0])
+    names = [name for name, standard in standards.items() if standard.budget.error < LOST]
     return compare_on_runtime(
-        Reference(model, every, replay(every, [_as_numbers(answers) for answers in expected])),
+        Reference(model, every, replay(every, [_as_numbers(each, each) for each in expected])),
         model,
         model.runnable(model.original),
-        replay(every, [_as_numbers(answers) for answers in actual]),
+        replay(every, [_as_numbers(each, names) for each in actual]),
         source,
-        standards=kernel_standards(model, every[0], expected[0]),
+        standards=standards,
     )
 
 
-def _as_numbers(answers: Answers) -> Answers:
-    """Answers with quantized values as floats, since a device may round a tie the other way."""
+def _as_numbers(answers: Answers, names: Iterable[str]) -> Answers:
+    """Some of the answers. Quantized values are floats, as a device may round a tie another way."""
     return {
-        name: answer.astype(np.float32)
-        if isinstance(answer, np.ndarray) and answer.dtype in (np.int8, np.uint8)
-        else answer
-        for name, answer in answers.items()
+        name: answers[name].astype(np.float32)
+        if isinstance(answers[name], np.ndarray) and answers[name].dtype in (np.int8, np.uint8)
+        else answers[name]
+        for name in names
+        if name in answers
     }
 
 
