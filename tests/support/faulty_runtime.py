@@ -36,24 +36,27 @@ def load(path: Path, threads: int | None) -> Callable[[Mapping[str, Any]], Mappi
 
     model = onnx.load(os.fspath(path))
     if VARIABLE in os.environ:
-        _plant(model.graph, **json.loads(os.environ[VARIABLE]))
+        _plant(model, **json.loads(os.environ[VARIABLE]))
     return native_session(model, Engine.ONNXRUNTIME).run
 
 
-def _plant(graph: onnx.GraphProto, node: str, error: float, before: str | None, dies: bool) -> None:
+def _plant(model: onnx.ModelProto, node: str, error: float, before: str | None, dies: bool) -> None:
+    graph = model.graph
     made = {name for each in graph.node for name in each.output}
     position = next((n for n, each in enumerate(graph.node) if node in each.output), None)
     if position is None or (before is not None and before not in made):
         return
     if dies:
         raise RuntimeError(f"no kernel for {graph.node[position].op_type}")
+    inferred = onnx.shape_inference.infer_shapes(model).graph
+    types = {value.name: value.type.tensor_type.elem_type for value in (*inferred.value_info, *graph.output)}
     outputs = graph.node[position].output
     outputs[list(outputs).index(node)] = right = f"{node}/right"
     # x (1 + error sin 997 x), which no norm behind it removes; in FP32, whatever the type.
     text = f"""<opset_import: ["": 15]> f (right) => (y) {{
         wide = Cast <to = 1> (right)  c = Constant <value_float = 997.0> ()  e = Constant <value_float = {error:g}> ()
         a = Mul (wide, c)  s = Sin (a)  t = Mul (s, wide)  u = Mul (t, e)  w = Add (wide, u)
-        y = CastLike (w, right) }}"""
+        y = Cast <to = {types[node]}> (w) }}"""
     names = {"right": right, "y": node}
     nodes = onnx.parser.parse_function(text).node
     for each in nodes:

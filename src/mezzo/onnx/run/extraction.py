@@ -191,9 +191,12 @@ class _Cut:
 
 
 class StatedTypes:
-    """Types of a model's values, declared or inferred."""
+    """Types of a model's values, declared or inferred. `ranked`: a tensor without a known number of
+    axes has no type; else it becomes a port without a shape, which runtimes take.
+    """
 
-    def __init__(self, model: onnx.ModelProto) -> None:
+    def __init__(self, model: onnx.ModelProto, *, ranked: bool = True) -> None:
+        self._ranked = ranked
         graph = infer(model, data_prop=True).graph
         infos = (*graph.value_info, *graph.output, *graph.input)
         self._stated = {info.name: info for info in infos}
@@ -201,7 +204,7 @@ class StatedTypes:
     def port(self, name: str) -> onnx.ValueInfoProto:
         """Declaration of an input or output. Raises ModelError: unknown type or rank."""
         info = self._stated.get(name)
-        if info is None or not _is_full(info.type):
+        if info is None or not _is_full(info.type, self._ranked):
             raise ModelError(
                 f"the type of {name!r}, which the part reads or gives, is not known, or not how"
                 " many axes it has; take a larger part, or let the model state it"
@@ -209,12 +212,13 @@ class StatedTypes:
         return onnx.helper.make_value_info(name, info.type)
 
 
-def _is_full(kind: onnx.TypeProto) -> bool:
+def _is_full(kind: onnx.TypeProto, ranked: bool) -> bool:
     """Whether a type is complete enough for an input."""
     match kind.WhichOneof("value"):
         case None:
             return False
         case "tensor_type":
-            return bool(kind.tensor_type.elem_type) and kind.tensor_type.HasField("shape")
+            has_rank = kind.tensor_type.HasField("shape") or not ranked
+            return bool(kind.tensor_type.elem_type) and has_rank
         case _:
             return True

@@ -41,4 +41,4 @@ class OnnxParts:
 
     @cached_property
     def _types(self) -> StatedTypes:
-        return StatedTypes(self._wiring.model)
+        return StatedTypes(self._wiring.model, ranked=False)
