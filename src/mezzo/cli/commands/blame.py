@@ -35,7 +35,7 @@ _Answers = Annotated[
     typer.Option(
         "--answers",
         metavar="FILE.npz",
-        help="What a device elsewhere answers to --data, by output name; not with --target.",
+        help="What a device elsewhere answers to the data, by output name, in place of a target.",
         show_default=False,
         rich_help_panel=shared.COMMON_PANEL,
     ),
