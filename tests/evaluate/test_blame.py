@@ -148,6 +148,13 @@ def test_plan_is_at_fault_where_the_types_overflow(tmp_path: Path) -> None:
     assert found.plan_node is not None and found.plan_node.name == "over"
 
 
+def test_runtime_that_hides_what_overflows_is_not_at_fault() -> None:
+    model = read(OVERFLOW)
+    low = mezzo.convert(model, **ALL_LOW, include=["*"]).model
+    found = mezzo.blame(model, low, {"x": draw(8, 16)}, target="onnxruntime-cpu")
+    assert found.finding is Finding.PLAN and found.hides_plan and found.kernel is None
+
+
 def test_plan_and_a_kernel_may_both_be_at_fault(tmp_path: Path) -> None:
     model = read(OVERFLOW)
     low = mezzo.convert(model, **ALL_LOW, include=["*"]).model

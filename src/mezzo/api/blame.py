@@ -33,7 +33,7 @@ from mezzo.evaluate.runtime_answers import (
     replay,
 )
 from mezzo.formats.dtypes import LOW_DTYPES, DType
-from mezzo.numerics.blames import Blame, KernelFault
+from mezzo.numerics.blames import Blame, Finding, KernelFault
 from mezzo.numerics.data.data_checks import NO_SAMPLE
 from mezzo.numerics.data.datasets import Dataset
 from mezzo.numerics.data.npz import pack_arrays
@@ -111,6 +111,7 @@ def blame(
         InputError: an option, a model or the data is at fault, or the target's runtime is not
             installed.
         ModelError: a model is not valid ONNX.
+        ContractError: the low-precision model cannot be emulated.
     """
     first, second = (
         open_source(source, trust_external_paths, progress) for source in (reference, model)
@@ -146,7 +147,7 @@ def blame(
         fault=device.fault, plan_node=_plan_node(plan, second),
         target=None if device.target is None else device.target.name,
     )  # fmt: skip
-    if kernels is not None and not kernels.is_wrong:
+    if record.finding not in (Finding.KERNEL, Finding.BOTH):
         return record
     if device.target is None:
         return replace(record, notes=(_ELSEWHERE,))

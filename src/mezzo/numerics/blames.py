@@ -42,10 +42,9 @@ class Blame:
     """What is at fault where a low-precision model answers wrong on a device.
 
     `device`: the runtime with its version, or the file of its recorded answers, then `target` is
-    None. `plan`: the model's
-    emulation against FP32; `kernels`: the device's answers against the emulation; `outcome`: the
-    device's answers against FP32; both None if it does not run the model, then `fault` has its
-    error. `kernel`: the part whose kernels differ; `plan_node`: the node at which the emulation's
+    None. `plan`: the model's emulation against FP32; `kernels`: the device's answers against the
+    emulation; `outcome`: the device's answers against FP32; both None if it does not run the model,
+    then `fault` has its error. `kernel`: the part whose kernels differ; `plan_node`: the node at which the emulation's
     error passes its budget. `reproduction`: the files of the part. `notes`: what cannot be known.
     """
 
@@ -65,13 +64,20 @@ class Blame:
     def finding(self) -> Finding:
         """Whose fault it is."""
         is_plan = self.plan.is_wrong
-        is_kernel = self.kernels is None or self.kernels.is_wrong
+        is_kernel = self.kernels is None or (self.kernels.is_wrong and not self.hides_plan)
         if is_plan or is_kernel:
             both = Finding.BOTH if is_plan and is_kernel else None
             return both or (Finding.PLAN if is_plan else Finding.KERNEL)
         is_blind = self.kernels is None or self.kernels.verdict.ruling is Ruling.UNKNOWN
         is_right = self.plan.verdict.is_same and not is_blind
         return Finding.NEITHER if is_right else Finding.UNKNOWN
+
+    @property
+    def hides_plan(self) -> bool:
+        """Whether the device is right where the model's types are not, as it computes in a wider
+        type.
+        """
+        return self.plan.is_wrong and self.outcome is not None and not self.outcome.is_wrong
 
     @property
     def ruling(self) -> Ruling:

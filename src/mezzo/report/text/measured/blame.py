@@ -65,9 +65,10 @@ def spell_finding(blame: Blame) -> list[str]:
     if finding in (Finding.PLAN, Finding.BOTH):
         where = "" if blame.plan_node is None else f"; it begins at {_name(blame.plan_node)}"
         sentences.append(
-            f"the model is wrong as its own types say, on any device:"
-            f" {clean(blame.plan.verdict.because)}{where}"
+            f"the model is wrong as its own types say: {clean(blame.plan.verdict.because)}{where}"
         )
+        if blame.hides_plan:
+            sentences.append("this device hides it, as it computes in a wider type than the file's")
     if finding is Finding.NEITHER:
         sentences.append(
             "the device answers as the model's types say, and these answers are within the bound"
