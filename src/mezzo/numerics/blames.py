@@ -44,8 +44,9 @@ class Blame:
     `device`: the runtime with its version, or the file of its recorded answers, then `target` is
     None. `plan`: the model's emulation against FP32; `kernels`: the device's answers against the
     emulation; `outcome`: the device's answers against FP32; both None if it does not run the model,
-    then `fault` has its error. `kernel`: the part whose kernels differ; `plan_node`: the node at which the emulation's
-    error passes its budget. `reproduction`: the files of the part. `notes`: what cannot be known.
+    then `fault` has its error. `kernel`: the part whose kernels differ; `plan_node`: the node at
+    which the emulation's error passes its budget. `reproduction`: the files of the part. `notes`:
+    what cannot be known.
     """
 
     names: tuple[str, str]
