@@ -237,3 +237,21 @@ def test_whose_answers_are_judged_is_said_once(tmp_path: Path) -> None:
         mezzo.blame(model, model, "random", target="onnxruntime-cpu", answers=tmp_path / "answers.npz")
     with pytest.raises(InputError, match="target 'tensorrt' does not run here; run it on "):
         mezzo.blame(model, model, "random", target="tensorrt")
+
+
+def test_what_differs_on_all_batches_differs_on_one(tmp_path: Path) -> None:
+    """Noise differs from batch to batch: a difference that no batch shows alone could not be searched."""
+    model = read("(float[N,16] x) => (float[N,16] y) <float far = {900}> { s = Add (x, far)  y = Sub (s, far) }")
+    low = mezzo.convert(model, **ALL_LOW, include=["*"]).model
+    data = [{"x": draw(4, 16, seed=seed) * scale} for seed, scale in enumerate((100.0, 4.0, 0.25))]
+    right = [mezzo.emulate(low, feeds)["y"] for feeds in data]
+    for share in (0.01, 0.05, 0.2):
+        several = [answer + share * draw(4, 16, seed=9) * np.abs(answer).max() for answer in right]
+        np.savez(tmp_path / "all.npz", y=np.concatenate(several))
+        found = mezzo.blame(model, low, data, answers=tmp_path / "all.npz")
+        alone = []
+        for feeds, answer in zip(data, several, strict=True):
+            np.savez(tmp_path / "one.npz", y=answer)
+            alone.append(mezzo.blame(model, low, feeds, answers=tmp_path / "one.npz"))
+        assert found.kernels is not None
+        assert not found.kernels.is_wrong or any(one.kernels is not None and one.kernels.is_wrong for one in alone)

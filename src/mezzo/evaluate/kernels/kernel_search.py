@@ -50,7 +50,7 @@ def compare_with_emulation(
     Outputs that roundings change by as much as they hold, such as one that underflows, are not
     judged.
     """
-    standards = kernel_standards(model, every[0], expected[0])
+    standards = kernel_standards(model, every, expected)
     names = [name for name, standard in standards.items() if standard.budget.error < LOST]
     return compare_on_runtime(
         Reference(model, every, replay(every, [_as_numbers(each, each) for each in expected])),
