@@ -1,6 +1,7 @@
 """Faults planted in the kernel of one node of small models: does `mezzo.blame` name the node, and nothing without one?
 
     python benchmarks/blame.py
+    python benchmarks/blame.py --targets openvino-cpu --formats fp16 bf16 int8   # runtimes as they are, no fault
     python benchmarks/blame.py --cache out/architectures --json out/blame.json   # and what architectures.py exported
 
 The models are those of tests/support/trouble_models.py, converted on data to FP16 and to INT8 for ONNX Runtime, which
@@ -33,6 +34,7 @@ import mezzo
 from mezzo.common.errors import MezzoError
 from mezzo.contracts.frontend import lab_of
 from mezzo.conversion.results import open_source
+from mezzo.numerics.blames import Finding
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
@@ -81,13 +83,43 @@ def measure(name: str, model: onnx.ModelProto, data: list[Feeds], to: str, fault
     parts = lab_of(open_source(low, False, None)).profiler.parts()
     titles = {node.name for node in parts.nodes.values()}
     nodes = [node for node in low.graph.node if _title(node) in titles and node.op_type != "Cast"]
-    rng = random.Random(f"{name} {to}")
     os.environ.pop(VARIABLE, None)
     found = mezzo.blame(model, low, data, target=TARGET)
     is_right = found.kernels is not None and not found.kernels.is_wrong
     if not is_right and found.fault is not None:
         return  # this version of ONNX Runtime does not load it
     yield Row(model=name, to=to, kind="none", outcome="right" if is_right else "false alarm", nodes=len(nodes))
+    yield from _faults(name, model, low, nodes, data, to, faults)
+
+
+def judge_runtime(name: str, model: onnx.ModelProto, data: list[Feeds], to: str, target: str) -> Iterator[Row]:
+    """A row for a runtime as it is: a part that is named is a false alarm, unless its kernel is wrong indeed."""
+    try:
+        low = mezzo.convert(model, to=to, data=data, target=target, check=False).model
+        found = mezzo.blame(model, low, data, target=target)
+    except MezzoError as error:
+        logging.getLogger(__name__).info("%s is not converted to %s: %s", name, to, error)
+        return
+    nodes = [] if found.kernel is None else [f"{node.name} ({node.op})" for node in found.kernel.nodes]
+    is_right = found.finding in (Finding.NEITHER, Finding.UNKNOWN, Finding.PLAN)
+    outcome = "right" if is_right else "false alarm"
+    runs = 0 if found.kernel is None else found.kernel.runs
+    yield Row(
+        model=name, to=to, kind=f"none, on {target}", outcome=outcome, nodes=len(low.graph.node),
+        node=", ".join(nodes), part=len(nodes), runs=runs,
+    )  # fmt: skip
+
+
+def _faults(
+    name: str,
+    model: onnx.ModelProto,
+    low: onnx.ModelProto,
+    nodes: Sequence[onnx.NodeProto],
+    data: list[Feeds],
+    to: str,
+    faults: int,
+) -> Iterator[Row]:
+    rng = random.Random(f"{name} {to}")
     places = [node for node in nodes if _is_float(low, node)]
     for kind in KINDS:
         for node in rng.sample(places, min(faults, len(places))):
@@ -141,7 +173,7 @@ def _print(console: Console, rows: Sequence[Row]) -> None:
     outcomes = ("right", "false alarm", "exact", "part", "unseen", "missed", "wrong")
     table = Table("to", "fault", *outcomes, "largest part", "runs, median", "most runs")
     for to in dict.fromkeys(row.to for row in rows):
-        for kind in ("none", *KINDS):
+        for kind in dict.fromkeys(row.kind for row in rows):
             some = [row for row in rows if (row.to, row.kind) == (to, kind)]
             counts = [str(sum(row.outcome == outcome for row in some) or "-") for outcome in outcomes]
             runs = [row.runs for row in some if row.runs]
@@ -157,6 +189,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=Path, help="the folder of benchmarks/architectures.py")
     parser.add_argument("--faults", type=int, default=1, help="of each kind in each model")
+    parser.add_argument("--targets", nargs="+", default=[], help="runtimes to judge as they are, without faults")
     parser.add_argument("--formats", nargs="+", default=["fp16", "int8"])
     parser.add_argument("--only", nargs="*", default=[], help="parts of the names of models; all if left out")
     parser.add_argument("--json", type=Path, default=Path("out/blame.json"))
@@ -167,7 +200,10 @@ def main() -> int:
     rows: list[Row] = []
     for name, model, data in models(asked.cache, asked.only):
         for to in asked.formats:
-            rows += measure(name, model, data, to, asked.faults)
+            if not asked.targets:
+                rows += measure(name, model, data, to, asked.faults)
+            for target in asked.targets:
+                rows += judge_runtime(name, model, data, to, target)
             print(f"{name} {to}: {sum(row.outcome == 'exact' for row in rows)} exact so far", file=sys.stderr)
     _print(Console() if sys.stdout.isatty() else Console(width=160), rows)
     asked.json.parent.mkdir(parents=True, exist_ok=True)

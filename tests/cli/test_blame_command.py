@@ -93,6 +93,8 @@ def test_data_that_shows_nothing_is_3(run: Run) -> None:
         ),
         (["--answers", "no.npz"], "no.npz: no such file"),
         (["--target", "tensorrt"], "target 'tensorrt' does not run here; run it on "),
+        (["--target", "onnxruntime-cpu", "--reproduce", "data.npz"], "--reproduce is 'data.npz', which is no folder;"),
+        (["--target", "onnxruntime-cpu", "--reproduce", "no/fault"], "cannot write the part 'no/fault': 'no' is not a"),
         (["--answers", "right.npz", "--target", "onnxruntime-cpu"], "--target and --answers each say whose answers"),
     ],
 )

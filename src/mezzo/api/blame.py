@@ -10,7 +10,7 @@ import numpy as np
 
 from mezzo.common.errors import ContractError, InputError
 from mezzo.common.message_style import option
-from mezzo.common.safe_paths import write_file
+from mezzo.common.safe_paths import check_destination, write_file
 from mezzo.contracts.frontend import Model, Progress, lab_of
 from mezzo.contracts.lab import NamedOperator
 from mezzo.contracts.plans import Accumulation
@@ -33,7 +33,7 @@ from mezzo.evaluate.runtime_answers import (
     replay,
 )
 from mezzo.formats.dtypes import LOW_DTYPES, DType
-from mezzo.numerics.blames import Blame, Finding, KernelFault
+from mezzo.numerics.blames import Blame, Finding
 from mezzo.numerics.data.data_checks import NO_SAMPLE
 from mezzo.numerics.data.datasets import Dataset
 from mezzo.numerics.data.npz import pack_arrays
@@ -113,6 +113,8 @@ def blame(
         ModelError: a model is not valid ONNX.
         ContractError: the low-precision model cannot be emulated.
     """
+    if reproduce is not None:
+        _check_folder(Path(reproduce))
     first, second = (
         open_source(source, trust_external_paths, progress) for source in (reference, model)
     )
@@ -157,7 +159,7 @@ def blame(
     if found is None:
         return replace(record, notes=(_UNCUT,))
     kernel, case = found
-    written = () if reproduce is None else _reproduce(second, kernel, case, Path(reproduce))
+    written = () if reproduce is None else _reproduce(second, case, Path(reproduce))
     notes = () if kernel.is_smallest else (_CUT_SHORT,)
     return replace(record, kernel=kernel, reproduction=written, notes=notes)
 
@@ -267,7 +269,16 @@ def _plan_node(plan: Comparison, model: Model) -> NamedOperator | None:
     return None
 
 
-def _reproduce(model: Model, kernel: KernelFault, case: PartCase, folder: Path) -> tuple[Path, ...]:
+def _check_folder(folder: Path) -> None:
+    """Raises InputError, before anything runs: the part cannot be written there."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(
+            f"{option('reproduce')} is {os.fspath(folder)!r}, which is no folder; name another"
+        )
+    check_destination(folder / _PART if folder.exists() else folder, "the part")
+
+
+def _reproduce(model: Model, case: PartCase, folder: Path) -> tuple[Path, ...]:
     """Write a part and its inputs and right outputs. Raises InputError: they cannot be written."""
     try:
         folder.mkdir(exist_ok=True)
