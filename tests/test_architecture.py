@@ -86,7 +86,7 @@ _LATE = {
     "analysis": (4, "discovery imports every rule to list it; numpy is loaded when arrays are looked at"),
     "api": (26, "`import mezzo` and errors in options come at once; a verb loads what it works with when it starts"),
     "aten": (1, "PyTorch is loaded when a program of its own comes in"),
-    "cli": (181, "help, errors and completion come at once; what a command works with is loaded when it runs"),
+    "cli": (185, "help, errors and completion come at once; what a command works with is loaded when it runs"),
     "clusters": (2, "Ray takes a second to load: it is loaded when a cluster is asked for"),
     "common": (8, "what only one system has, what is read when asked for, what is worked out for a misspelled word"),
     "contracts": (18, "problems are named everywhere; numpy is loaded when one is planned"),

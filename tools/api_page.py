@@ -37,8 +37,8 @@ assert mezzo.compare("model.onnx", "model.fp16.onnx", "calib.npz").verdict.is_sa
 """
 # In the order in which people meet them; a name that stands in neither comes last.
 VERBS = (
-    "convert", "plan", "explain", "show", "save_plan", "load_plan", "ranges", "compare", "bench", "quantize_report",
-    "sensitivity", "tune", "emulate", "compare_strategies", "convert_lists", "partition", "extract",
+    "convert", "plan", "explain", "show", "save_plan", "load_plan", "ranges", "compare", "blame", "bench",
+    "quantize_report", "sensitivity", "tune", "emulate", "compare_strategies", "convert_lists", "partition", "extract",
 )  # fmt: skip
 _SECTION = re.compile(r"^(Args|Raises|Warns|Returns|Yields):$", re.MULTILINE)
 # What a plan edits is for the library's own use.

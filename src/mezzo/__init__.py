@@ -8,6 +8,7 @@ from mezzo.common.packages import VERSION as __version__
 
 if TYPE_CHECKING:
     from mezzo.api.bench import bench
+    from mezzo.api.blame import blame
     from mezzo.api.compare import compare
     from mezzo.api.convert import convert, plan, show
     from mezzo.api.emulate import emulate
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from mezzo.contracts.plans import Plan
     from mezzo.conversion.results import Converted
     from mezzo.io.planfile import load_plan, save_plan
+    from mezzo.numerics.blames import Blame
     from mezzo.numerics.calibrations import Calibrations
     from mezzo.numerics.measures import Comparison, Measured, Ranges, Ruling, Sensitivity
     from mezzo.numerics.timings import FileTimes, Timings
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from mezzo.report.records.summary import Summary
 
 __all__ = [
+    "Blame",
     "Calibrations",
     "Comparison",
     "ContractError",
@@ -63,6 +66,7 @@ __all__ = [
     "__version__",
     "bench",
     "bench_folders",
+    "blame",
     "cluster",
     "compare",
     "compare_strategies",
@@ -87,6 +91,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Blame": "mezzo.numerics.blames",
     "Calibrations": "mezzo.numerics.calibrations",
     "Comparison": "mezzo.numerics.measures",
     "Converted": "mezzo.conversion.results",
@@ -106,6 +111,7 @@ _HOMES = {
     "TokenTimes": "mezzo.numerics.token_times",
     "TokenTimings": "mezzo.numerics.token_times",
     "bench": "mezzo.api.bench",
+    "blame": "mezzo.api.blame",
     "bench_folders": "mezzo.api.language_models.generation",
     "cluster": "mezzo.clusters.opening",
     "compare": "mezzo.api.compare",

@@ -11,6 +11,7 @@ import onnx
 import onnx_ir
 
 from mezzo.api.bench import bench
+from mezzo.api.blame import blame
 from mezzo.api.compare import compare
 from mezzo.api.convert import show
 from mezzo.api.emulate import emulate
@@ -32,6 +33,7 @@ from mezzo.contracts.plans import Plan
 from mezzo.conversion.results import Converted
 from mezzo.formats.format_words import FormatLike
 from mezzo.io.planfile import load_plan, save_plan
+from mezzo.numerics.blames import Blame
 from mezzo.numerics.calibrations import Calibrations
 from mezzo.numerics.data.datasets import Data
 from mezzo.numerics.measures import Comparison, Measured, Ranges, Ruling, Sensitivity
@@ -43,6 +45,7 @@ from mezzo.report.records.strategies import StrategyRow
 from mezzo.report.records.summary import Summary
 
 __all__ = [
+    "Blame",
     "Calibrations",
     "Comparison",
     "ContractError",
@@ -69,6 +72,7 @@ __all__ = [
     "__version__",
     "bench",
     "bench_folders",
+    "blame",
     "cluster",
     "compare",
     "compare_strategies",

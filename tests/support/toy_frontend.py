@@ -26,8 +26,9 @@ import toy_dialect
 from mezzo.common.errors import InputError, ModelError
 from mezzo.common.safe_paths import write_file
 from mezzo.contracts.corrections import Correction
-from mezzo.contracts.frontend import Applied, ConversionRecord, Extract, Fault, Frontend, Port, Progress, Words
+from mezzo.contracts.frontend import Applied, ConversionRecord, Fault, Frontend, Port, Progress, Words
 from mezzo.contracts.plans import AddCast, AddCopy, Edit, Rescaling, Retype
+from mezzo.contracts.reading import Extract
 from mezzo.contracts.reading import Reading as AnyReading
 from mezzo.contracts.replacements import Replacement
 from mezzo.formats.dtypes import HIGH, LOW_DTYPES, DType

@@ -20,14 +20,13 @@ from mezzo.contracts.corrections import Correction
 from mezzo.contracts.frontend import (
     Applied,
     ConversionRecord,
-    Extract,
     Fault,
     Frontend,
     Port,
     Progress,
 )
 from mezzo.contracts.plans import Edit, Rescaling
-from mezzo.contracts.reading import Artifact
+from mezzo.contracts.reading import Artifact, Extract
 from mezzo.contracts.reading import Reading as AnyReading
 from mezzo.contracts.replacements import Replacement
 from mezzo.contracts.sequences.sequence_lab import SequenceLab

@@ -42,6 +42,7 @@ _ROWS = (
     CommandRow("llm", "Convert", "Make a Hugging Face language model small."),
     CommandRow("plan", "Convert", "Show what convert would do; write no model."),
     CommandRow("compare", "Check", "Check that a model gives the same answers as a reference."),
+    CommandRow("blame", "Check", "Find whether the plan or the runtime's kernel is wrong."),
     CommandRow("bench", "Check", "Time models side by side on the installed runtime."),
     CommandRow("doctor", "Check", "Show which runtimes and formats work on this machine."),
     CommandRow("tune", "Search", "Find the fastest model within an error budget."),

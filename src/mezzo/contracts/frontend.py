@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from mezzo.common.errors import InputError
-from mezzo.contracts.reading import Artifact, Reading
+from mezzo.contracts.reading import Artifact, Extract, Reading
 from mezzo.formats.dtypes import DType
 from mezzo.formats.format_words import FORMAT_WORDS
 from mezzo.tables.facts import OpFacts
@@ -123,15 +123,6 @@ class Port(NamedTuple):
     name: str
     is_input: bool
     dtype: DType
-
-
-class Extract(NamedTuple):
-    """A part of a model as its own model: number of nodes, inputs and outputs."""
-
-    part: Artifact
-    nodes: int
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
 
 
 class Store(Protocol):

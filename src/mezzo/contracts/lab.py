@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from mezzo.contracts.quantized_level import NO_PORTS, QuantizedPorts
-from mezzo.contracts.reading import Artifact, Reading
+from mezzo.contracts.reading import Artifact, Extract, Reading
 from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import DType
 from mezzo.ir.input_roles import Slot
@@ -252,6 +252,31 @@ class Instruments(Protocol):
         """
 
 
+class NamedOperator(NamedTuple):
+    """A node as plans name it, and its operator."""
+
+    name: str
+    op: str
+
+
+class Parts(Protocol):
+    """Parts of a model's main graph, each as a model of its own. Nodes are positions in it;
+    functions are inlined. `nodes`: those that depend on an input, in topological order.
+    """
+
+    @property
+    def nodes(self) -> Mapping[int, NamedOperator]: ...
+    def closed(self, nodes: Collection[int]) -> tuple[int, ...]:
+        """The nodes, and those on paths between them."""
+
+    def extract(self, nodes: Collection[int], shown: Collection[str] = ()) -> Extract:
+        """The nodes, and those on paths between them, as a model. `shown`: values made in the part
+        that become outputs too.
+
+        Raises ModelError: the type of an input or output is unknown.
+        """
+
+
 class Profiler(Protocol):
     """Runs and times models on a target of this machine."""
 
@@ -289,6 +314,9 @@ class Profiler(Protocol):
 
         Raises InputError: there is none for the target, or it is not installed.
         """
+
+    def parts(self) -> Parts:
+        """Prepare the original model to be run in parts."""
 
     def stopwatch(self, target: "Target", feeds: Feeds, loading: "Loading") -> "Stopwatch":
         """Prepare the original model for loading and timing. Raises InputError: the feeds do not

@@ -1,6 +1,6 @@
 """Opaque model objects of a front end, and the graph read from one."""
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from mezzo.formats.dtypes import DType
 
@@ -9,6 +9,15 @@ if TYPE_CHECKING:
 
 # A front end's model object, such as an onnx.ModelProto, opaque to all other packages.
 Artifact = Any
+
+
+class Extract(NamedTuple):
+    """A part of a model as its own model: number of nodes, inputs and outputs."""
+
+    part: Artifact
+    nodes: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
 
 
 class Reading(Protocol):

@@ -85,6 +85,12 @@ def feeds_of_sizes(batches: Sequence[Batch], slots: Sequence[Slot]) -> list[Fed]
     return parts
 
 
+def replay(every: Sequence[Fed], answers: Sequence[Answers]) -> Run:
+    """What gives these answers to these very feeds, without a run."""
+    by_feeds = {id(fed.feeds): answer for fed, answer in zip(every, answers, strict=True)}
+    return lambda feeds: by_feeds[id(feeds)]
+
+
 class Reference:
     """A reference's outputs for feeds, each computed once. `every`: the feeds it can run, as a
     symbolic length may still not be free.
@@ -120,10 +126,11 @@ def compare_on_runtime(
     found: Callable[[Feeds], Answers],
     source: DataSource,
     emulated: Mapping[str, Deviation] | None = None,
+    standards: "Mapping[str, Standard] | None" = None,
 ) -> Comparison:
-    """Compare a runtime's outputs with the reference's, each within its budget in `emulated`, else
-    within the default budget of its formats. Of several batch sizes the worst counts, and the
-    verdict names it.
+    """Compare a runtime's outputs with the reference's, each within its budget in `standards`, else
+    in `emulated`, else within the default budget of its formats. Of several batch sizes the worst
+    counts, and the verdict names it.
 
     Raises:
         InputError: inputs or outputs of the two do not match, or the reference fails.
@@ -149,16 +156,17 @@ def compare_on_runtime(
                     updated.append(first.setdefault(name, begin()))
                 for meter in updated:
                     meter.add(expected[name], actual[own], fed.samples)
-    standards = _standards(lowest, emulated or {}, {})
+    is_default = emulated is None and standards is None
+    standards = standards or _standards(lowest, emulated or {}, {})
     outputs = _judge_all(meters, first, standards)
-    if emulated is None and any(output.ruling is Ruling.DIFFERENT for output in outputs):
+    if is_default and any(output.ruling is Ruling.DIFFERENT for output in outputs):
         outputs = _judge_all(meters, first, _standards(lowest, {}, reference.noises()))
     return Comparison(
         data=source, run="native", outputs=outputs, layers=(), verdict=judge(outputs, ())
     )
 
 
-class _Standard(NamedTuple):
+class Standard(NamedTuple):
     """The error budget of an output, and FP32's own noise in it."""
 
     budget: Budget
@@ -169,25 +177,25 @@ def _standards(
     lowest: Mapping[str, DType],
     earlier_outputs: Mapping[str, Deviation],
     noises: Mapping[str, float],
-) -> dict[str, _Standard]:
+) -> dict[str, Standard]:
     """The standard of each output: that of an earlier comparison, else its format's default."""
     standards = {}
     for name, dtype in lowest.items():
         earlier = earlier_outputs.get(name)
         if earlier is not None and earlier.budget is not None:
-            standards[name] = _Standard(
+            standards[name] = Standard(
                 Budget(earlier.budget, earlier.budget_source or ""), earlier.noise or 0.0
             )
         else:
             noise = noises.get(name, 0.0)
-            standards[name] = _Standard(choose_budget(None, dtype, noise), noise)
+            standards[name] = Standard(choose_budget(None, dtype, noise), noise)
     return standards
 
 
 def _judge_all(
     meters: Mapping[tuple[str, int | None], Meter],
     first: Mapping[str, Meter],
-    standards: Mapping[str, _Standard],
+    standards: Mapping[str, Standard],
 ) -> tuple[Deviation, ...]:
     """The worst judgement of each output: of all batches together, and of each other number of
     samples per call.
@@ -221,7 +229,7 @@ def _is_worse(output: Deviation, other: Deviation) -> bool:
     return not output.relative_l2.estimate <= other.relative_l2.estimate
 
 
-def _judge(meter: Meter, standard: _Standard, size: int | None) -> Deviation:
+def _judge(meter: Meter, standard: Standard, size: int | None) -> Deviation:
     budget = standard.budget
     judged = judge_output(
         with_losses(meter, budget.error, standard.noise), budget, standard.noise, None

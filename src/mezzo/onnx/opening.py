@@ -11,8 +11,9 @@ import onnx
 
 from mezzo.common.errors import ContractError, InputError
 from mezzo.contracts.corrections import Correction
-from mezzo.contracts.frontend import Extract, Progress
+from mezzo.contracts.frontend import Progress
 from mezzo.contracts.plans import Rescaling
+from mezzo.contracts.reading import Extract
 from mezzo.contracts.reading import Reading as AnyReading
 from mezzo.formats.dtypes import DType
 from mezzo.ir.graph import Graph

@@ -58,8 +58,8 @@ def diff(
         )
     check_report(report, first, second, *([] if model is None else [model]))
 
-    from mezzo.api.accounts import load_decided, pair_accounts, pair_plans
     from mezzo.api.convert import casts_of_plan
+    from mezzo.api.outlines import load_decided, pair_accounts, pair_plans
     from mezzo.cli.progress import Patience
     from mezzo.report.text.plandiff import describe_difference, report_difference, report_pair
     from mezzo.report.views.plandiff import compare_plans

@@ -104,6 +104,20 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
             "no data at hand: does it run?",
         ),
     ),
+    "blame": (
+        ("mezzo convert model.onnx model.fp16.onnx --to fp16", "a low-precision model"),
+        (
+            "mezzo blame model.onnx model.fp16.onnx --data data.npz --target onnxruntime-cpu",
+            "exit code 0: neither plan nor kernels are wrong",
+        ),
+        (
+            (
+                "mezzo blame model.onnx model.fp16.onnx --data data.npz --target onnxruntime-cpu"
+                " --reproduce fault"
+            ),
+            "what a kernel does wrong, as a model of its own, for a report",
+        ),
+    ),
     "sensitivity": (
         ("mezzo sensitivity model.onnx --data data.npz", "which operators cost most of the error"),
         (

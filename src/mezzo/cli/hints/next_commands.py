@@ -29,6 +29,7 @@ from mezzo.report.views.picture import Picture
 
 if TYPE_CHECKING:
     from mezzo.api.folders.converting import ConvertedFolder
+    from mezzo.numerics.blames import Blame
     from mezzo.numerics.calibrations import Calibrations
     from mezzo.numerics.measures import Comparison
 
@@ -237,6 +238,18 @@ def steps_after_calibrations(context: CommandContext, calibrations: "Calibration
     words = [*context.data_words(context.data), *options.words("convert")]
     why = "writes it: the most accurate among those with the most INT8 matmuls"
     return [(spell_command("convert", source, result, *words), why)]
+
+
+def steps_after_blame(model: Path, blame: "Blame") -> Steps:
+    """Commands that run the part at fault alone, and explain where the plan's error begins."""
+    steps: Steps = []
+    if blame.reproduction and blame.target is not None:
+        part, arrays = blame.reproduction
+        command = spell_command("blame", part, part, "--data", arrays, "--target", blame.target)
+        steps.append((command, "runs the part alone"))
+    if blame.plan_node is not None:
+        steps.append((_ask(model, blame.plan_node.name, CommandOptions()), "why it runs so"))
+    return steps
 
 
 def advise_on_plan(saved: Path, node: PlannedNode) -> str:

@@ -218,6 +218,16 @@ def pack(name: str, document: Mapping[str, object], arrays: Mapping[str, Array])
     return content.getvalue()
 
 
+def pack_arrays(arrays: Mapping[str, Array]) -> bytes:
+    """The content of an .npz file with these arrays, whatever their names."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}{_SUFFIX}", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+    return content.getvalue()
+
+
 def _refuse_stranger(path: Path, cause: Exception | None) -> None:
     """Raises InputError: the file is recognized as another kind."""
     kind = detect_kind(path)

@@ -29,6 +29,7 @@ from mezzo.onnx.protos.graphs import inline_functions
 from mezzo.onnx.protos.lowcast import FORMATS
 from mezzo.onnx.read.reading import own
 from mezzo.onnx.run.emulation import emulated_session
+from mezzo.onnx.run.parts import OnnxParts
 from mezzo.onnx.run.runtime import ALL_CORES, EMULATING
 from mezzo.onnx.run.session import native_session
 from mezzo.onnx.run.weight_trials import OnnxWeightTrials
@@ -159,6 +160,9 @@ class OnnxProfiler:
 
     def find_timed(self, target: Target) -> str:
         return _find_runtime(target, is_timed=True)
+
+    def parts(self) -> OnnxParts:
+        return OnnxParts(self._model.original)
 
     def stopwatch(self, target: Target, feeds: Feeds, loading: Loading) -> Stopwatch:
         from mezzo.onnx.profile.stopwatch import OnnxStopwatch

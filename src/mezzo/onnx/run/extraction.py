@@ -1,6 +1,6 @@
 """Extraction of a subgraph as a separate model with its weights and typed inputs and outputs."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from copy import deepcopy
 
 import onnx
@@ -42,7 +42,18 @@ def extract_nodes(reading: OnnxReading, nodes: Collection[int]) -> onnx.ModelPro
                 f"node {name!r} is in a subgraph or a function; only parts of the main graph are"
                 " extracted"
             )
-    cut = _Cut(model, set(_positions(reading.handles, nodes)))
+    return extract_positions(Wiring(model), StatedTypes(model), _positions(reading.handles, nodes))
+
+
+def extract_positions(
+    wiring: "Wiring", types: "StatedTypes", positions: Iterable[int], shown: Collection[str] = ()
+) -> onnx.ModelProto:
+    """Extract nodes of the main graph, by position, as `extract_nodes` does. `shown`: values made
+    in the part that become outputs too.
+
+    Raises ModelError: the type of an input or output is unknown.
+    """
+    model, cut = wiring.model, _Cut(wiring, set(positions))
     part = deepcopy(model)
     del part.metadata_props[:]
     graph = part.graph
@@ -55,9 +66,8 @@ def extract_nodes(reading: OnnxReading, nodes: Collection[int]) -> onnx.ModelPro
     graph.sparse_initializer.extend(sparse)
     replace_nodes(graph, (model.graph.node[position] for position in sorted(cut.positions)))
     del graph.input[:], graph.output[:]
-    stated = _Types(model)
-    graph.input.extend(stated.port(name) for name in cut.inputs())
-    graph.output.extend(stated.port(name) for name in cut.outputs())
+    graph.input.extend(types.port(name) for name in cut.inputs())
+    graph.output.extend(types.port(name) for name in dict.fromkeys([*cut.outputs(), *shown]))
     return part
 
 
@@ -77,56 +87,58 @@ def _positions(handles: Handles, nodes: Collection[int]) -> Iterator[int]:
             yield by_result[result]
 
 
-class _Cut:
-    """The node positions of a part, and the names that it reads and produces."""
+class Wiring:
+    """Which nodes of a model's main graph, by position, read and make which values. `fixed`: those
+    that compute from weights alone.
+    """
 
-    def __init__(self, model: onnx.ModelProto, positions: set[int]) -> None:
-        self._graph = model.graph
-        self._weights = set(stored_names(model.graph))
-        self._reads = [tuple(reads_of(node)) for node in model.graph.node]
-        self._makers = {
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.model = model
+        self.weights = set(stored_names(model.graph))
+        self.reads = [tuple(reads_of(node)) for node in model.graph.node]
+        self.makers = {
             name: position
             for position, node in enumerate(model.graph.node)
             for name in node.output
             if name
         }
-        self._core = self._with_between(positions)
-        self.positions = self._with_constants(self._core)
-        self.read = {name for position in self.positions for name in self._reads[position]}
-        self.made = {
-            name
-            for position in self.positions
-            for name in self._graph.node[position].output
-            if name
-        }
+        self.fixed = self._find_fixed()
 
-    def _with_between(self, positions: set[int]) -> set[int]:
-        """Add nodes on paths between the part's nodes, such as Casts, which are no nodes of the
+    def closed(self, positions: Collection[int]) -> set[int]:
+        """Add nodes on paths between these nodes, such as Casts, which are no nodes of the
         planner's graph.
         """
         first, last = min(positions, default=0), max(positions, default=-1)
         dependents, dependencies = set(positions), set(positions)
         for position in range(first, last + 1):
-            if any(self._makers.get(name) in dependents for name in self._reads[position]):
+            if any(self.makers.get(name) in dependents for name in self.reads[position]):
                 dependents.add(position)
-        needed = {name for position in positions for name in self._reads[position]}
+        needed = {name for position in positions for name in self.reads[position]}
         for position in range(last, first - 1, -1):
             if position in dependencies or any(
-                name in needed for name in self._graph.node[position].output
+                name in needed for name in self.model.graph.node[position].output
             ):
                 dependencies.add(position)
-                needed.update(self._reads[position])
+                needed.update(self.reads[position])
         return dependents & dependencies
 
-    def _with_constants(self, positions: set[int]) -> set[int]:
-        """Add nodes that compute operands of the part from weights alone."""
+    def with_constants(self, positions: set[int]) -> set[int]:
+        """Add nodes that compute operands of these nodes from weights alone."""
+        included, pending = set(positions), list(positions)
+        while pending:
+            for name in self.reads[pending.pop()]:
+                maker = self.makers.get(name)
+                if maker in self.fixed and maker not in included:
+                    included.add(maker)
+                    pending.append(maker)
+        return included
+
+    def _find_fixed(self) -> set[int]:
         fixed: set[int] = set()
-        for position, node in enumerate(self._graph.node):
-            is_constant = node.op_type == "Constant" or bool(self._reads[position])
+        for position, node in enumerate(self.model.graph.node):
+            is_constant = node.op_type == "Constant" or bool(self.reads[position])
             makers = [
-                self._makers.get(name)
-                for name in self._reads[position]
-                if name not in self._weights
+                self.makers.get(name) for name in self.reads[position] if name not in self.weights
             ]
             if (
                 is_constant
@@ -134,14 +146,25 @@ class _Cut:
                 and all(maker in fixed for maker in makers)
             ):
                 fixed.add(position)
-        included, pending = set(positions), list(positions)
-        while pending:
-            for name in self._reads[pending.pop()]:
-                maker = self._makers.get(name)
-                if maker in fixed and maker not in included:
-                    included.add(maker)
-                    pending.append(maker)
-        return included
+        return fixed
+
+
+class _Cut:
+    """The node positions of a part, and the names that it reads and produces."""
+
+    def __init__(self, wiring: Wiring, positions: set[int]) -> None:
+        self._graph, self._weights, self._reads = (
+            wiring.model.graph, wiring.weights, wiring.reads
+        )  # fmt: skip
+        self._core = wiring.closed(positions)
+        self.positions = wiring.with_constants(self._core)
+        self.read = {name for position in self.positions for name in self._reads[position]}
+        self.made = {
+            name
+            for position in self.positions
+            for name in self._graph.node[position].output
+            if name
+        }
 
     def inputs(self) -> list[str]:
         """Operands that are neither weights nor produced in the part, in order of first use."""
@@ -167,10 +190,13 @@ class _Cut:
         ]
 
 
-class _Types:
-    """Types of a model's values, declared or inferred."""
+class StatedTypes:
+    """Types of a model's values, declared or inferred. `ranked`: a tensor without a known number of
+    axes has no type; else it becomes a port without a shape, which runtimes take.
+    """
 
-    def __init__(self, model: onnx.ModelProto) -> None:
+    def __init__(self, model: onnx.ModelProto, *, ranked: bool = True) -> None:
+        self._ranked = ranked
         graph = infer(model, data_prop=True).graph
         infos = (*graph.value_info, *graph.output, *graph.input)
         self._stated = {info.name: info for info in infos}
@@ -178,7 +204,7 @@ class _Types:
     def port(self, name: str) -> onnx.ValueInfoProto:
         """Declaration of an input or output. Raises ModelError: unknown type or rank."""
         info = self._stated.get(name)
-        if info is None or not _is_full(info.type):
+        if info is None or not _is_full(info.type, self._ranked):
             raise ModelError(
                 f"the type of {name!r}, which the part reads or gives, is not known, or not how"
                 " many axes it has; take a larger part, or let the model state it"
@@ -186,12 +212,13 @@ class _Types:
         return onnx.helper.make_value_info(name, info.type)
 
 
-def _is_full(kind: onnx.TypeProto) -> bool:
+def _is_full(kind: onnx.TypeProto, ranked: bool) -> bool:
     """Whether a type is complete enough for an input."""
     match kind.WhichOneof("value"):
         case None:
             return False
         case "tensor_type":
-            return bool(kind.tensor_type.elem_type) and kind.tensor_type.HasField("shape")
+            has_rank = kind.tensor_type.HasField("shape") or not ranked
+            return bool(kind.tensor_type.elem_type) and has_rank
         case _:
             return True
