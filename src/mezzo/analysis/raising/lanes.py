@@ -1,0 +1,475 @@
+"""Symbolic values of single elements along the last axes: which element of x each one is, times what.
+
+A lane is the position of an element along the last axes of a tensor. Slices, splits, concatenations
+and reshapes move lanes; products with tables scale them, and sums join them. So two spellings of a
+rotation have the same lanes.
+"""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzo.analysis.fusion.view import FusionView
+from mezzo.ir.nodes import Kind, Node
+
+_MOST_LANES = 1024
+_MOST_DEPTH = 24
+_MOST_READ = 1 << 22  # elements of a constant
+_ELEMENTWISE = frozenset({"Add", "Cast", "Cos", "Div", "Mul", "Neg", "Sin", "Sub"})
+# Their first operand is moved along other axes, alike for all lanes.
+_LEADING = frozenset({"Expand", "Gather", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
+
+Array: TypeAlias = npt.NDArray[np.int64]
+Floats: TypeAlias = npt.NDArray[np.float32]
+
+
+class Entry(NamedTuple):
+    """An element of a tensor of factors: a value, and the lane along its last `axes` axes."""
+
+    value: int
+    lane: int
+    axes: int
+
+
+class Term(NamedTuple):
+    """A lane of x times a number, and times an entry if `factor` is one."""
+
+    lane: int
+    number: float
+    factor: Entry | None = None
+
+
+Terms: TypeAlias = tuple[Term, ...]
+
+
+class Lanes(NamedTuple):
+    """Symbols of the elements along the last axes, and the number of axes before them."""
+
+    symbols: Array
+    leading: int
+
+
+class LaneReader:
+    """Lanes of the values of a graph. `read` gives the elements of a constant."""
+
+    def __init__(self, view: FusionView, read: Callable[[int], Floats | None]) -> None:
+        self._view, self._read = view, read
+        self._symbols: dict[Hashable, int] = {}
+        self._meanings: list[Hashable] = []
+        self._tables: dict[int, Lanes | None] = {}
+
+    def symbol(self, meaning: Hashable) -> int:
+        """The number of a symbol; equal meanings have one."""
+        if meaning not in self._symbols:
+            self._symbols[meaning] = len(self._meanings)
+            self._meanings.append(meaning)
+        return self._symbols[meaning]
+
+    def same(self, left: Entry, right: Entry) -> bool:
+        """Whether two entries are equal at all positions of the other axes."""
+        if left == right:
+            return True
+        lanes = [self._entry(each) for each in (left, right)]
+        return None not in lanes and lanes[0] == lanes[1]
+
+    def _entry(self, entry: Entry) -> int | None:
+        table = self.table(entry.value)
+        if table is None or table.symbols.ndim != entry.axes:
+            return None
+        return int(table.symbols.flat[entry.lane])
+
+    def terms(self, symbol: int) -> Terms:
+        """What the lane of a value computed from x is: see `of_base`."""
+        meaning = self._meanings[symbol]
+        assert isinstance(meaning, tuple), "lanes of x are terms"
+        return meaning
+
+    def of_base(self, base: int, width: int, wanted: int) -> Lanes | None:
+        """The lanes of a value in those of a base with `width` elements along its last axis; None
+        if it reads another value than as a factor, or is computed by other operators.
+        """
+        whole = np.array([self.symbol((Term(lane, 1.0),)) for lane in range(width)], np.int64)
+        found: dict[int, Lanes | None] = {base: Lanes(whole, _rank(self._view, base) - 1)}
+        return self._data(wanted, found, self._view.graph.values[base].producer)
+
+    def _data(self, value: int, found: dict[int, Lanes | None], first: int) -> Lanes | None:
+        value = self._view.origin(value)
+        if value not in found:
+            found[value] = None
+            node = self._view.producer(value)
+            if node.id > first and node.kind is Kind.OP and len(found) <= 2 * _MOST_DEPTH:
+                operands = [
+                    None if each is None else self._data(each, found, first) for each in node.inputs
+                ]
+                found[value] = self._computed(node, value, operands)
+        return found[value]
+
+    def _computed(
+        self, node: Node, value: int, operands: Sequence[Lanes | None]
+    ) -> Lanes | None:
+        match self._view.op(node), operands:
+            case "Neg", [Lanes() as one]:
+                return self._scaled(one, -1.0)
+            case "Mul", [Lanes() as one, None]:
+                return self._product(one, node.inputs[1])
+            case "Mul", [None, Lanes() as one]:
+                return self._product(one, node.inputs[0])
+            case ("Add" | "Sub") as op, [Lanes() as one, Lanes() as other]:
+                return self._sum(one, self._scaled(other, -1.0) if op == "Sub" else other)
+            case _:
+                return self._moved(node, value, operands)
+
+    def _scaled(self, lanes: Lanes, number: float) -> Lanes:
+        scaled = [
+            self.symbol(tuple(term._replace(number=term.number * number) for term in self.terms(s)))
+            for s in lanes.symbols.flat
+        ]
+        return lanes._replace(symbols=np.array(scaled, np.int64).reshape(lanes.symbols.shape))
+
+    def _product(self, lanes: Lanes, table: int | None) -> Lanes | None:
+        """Lanes times the entries of a tensor along the same axes."""
+        if table is None:
+            return None
+        facts = self._view.graph.constants.get(table)
+        if facts is not None and facts.number is not None:
+            return self._scaled(lanes, facts.number)
+        entries = self._entries(table, lanes)
+        if entries is None:
+            return None
+        symbols, shape = lanes.symbols, entries.shape
+        if np.broadcast_shapes(symbols.shape, shape) != symbols.shape:
+            return None
+        products = []
+        for symbol, lane in zip(symbols.flat, np.broadcast_to(entries, symbols.shape).flat, strict=True):
+            terms = self.terms(int(symbol))
+            if any(term.factor is not None for term in terms):
+                return None
+            factor = Entry(table, int(lane), entries.ndim)
+            products.append(self.symbol(tuple(term._replace(factor=factor) for term in terms)))
+        return lanes._replace(symbols=np.array(products, np.int64).reshape(symbols.shape))
+
+    def _entries(self, table: int, lanes: Lanes) -> Array | None:
+        """The lanes of a tensor of factors, along as many axes as those of x."""
+        shape = self._view.graph.shapes.get(table)
+        if shape is None or len(shape) > lanes.leading + lanes.symbols.ndim:
+            return None
+        last = shape[max(0, len(shape) - lanes.symbols.ndim) :]
+        sizes = [size for size in last if size is not None]
+        count = int(np.prod(sizes))
+        if len(sizes) < len(last) or count > _MOST_LANES:
+            return None
+        return np.arange(count, dtype=np.int64).reshape(sizes)
+
+    def _sum(self, left: Lanes, right: Lanes) -> Lanes | None:
+        if left.symbols.shape != right.symbols.shape or left.leading != right.leading:
+            return None
+        pairs = zip(left.symbols.flat, right.symbols.flat, strict=True)
+        sums = [self.symbol((*self.terms(int(a)), *self.terms(int(b)))) for a, b in pairs]
+        return left._replace(symbols=np.array(sums, np.int64).reshape(left.symbols.shape))
+
+    # -- tables ------------------------------------------------------------------------------------
+
+    def table(self, value: int, depth: int = 0) -> Lanes | None:
+        """The lanes of a value along its last axis, or the axes that it was split into; equal
+        symbols are equal elements. None if its last axis has no known size.
+        """
+        value = self._view.origin(value)
+        if value not in self._tables:
+            self._tables[value] = None
+            self._tables[value] = self._known(value, depth) or self._leaf(value)
+        return self._tables[value]
+
+    def _leaf(self, value: int) -> Lanes | None:
+        shape = self._view.graph.shapes.get(value)
+        size = shape[-1] if shape else 1
+        if shape is None or size is None or size > _MOST_LANES:
+            return None
+        facts = self._view.graph.constants.get(value)
+        is_read = facts is not None and facts.elements <= _MOST_READ
+        stored = self._read(value) if is_read else None
+        if stored is None or stored.ndim == 0:
+            symbols = [self.symbol((value, lane)) for lane in range(size)]
+        else:
+            columns = np.ascontiguousarray(np.moveaxis(stored, -1, 0))
+            symbols = [self.symbol((shape[:-1], column.tobytes())) for column in columns]
+        return Lanes(np.array(symbols, np.int64), max(0, len(shape) - 1))
+
+    def _known(self, value: int, depth: int) -> Lanes | None:
+        node = self._view.producer(value)
+        if node.kind is not Kind.OP or depth > _MOST_DEPTH:
+            return None
+        operands = [None if each is None else self.table(each, depth + 1) for each in node.inputs]
+        op = self._view.op(node)
+        if op in _ELEMENTWISE:
+            return self._elementwise(node, value, operands)
+        return self._moved(node, value, operands) or self._along_others(node, value, operands)
+
+    def _elementwise(
+        self, node: Node, value: int, operands: Sequence[Lanes | None]
+    ) -> Lanes | None:
+        known = [lanes for lanes in operands if lanes is not None]
+        rank = _rank(self._view, value)
+        if len(known) < len(operands) or any(lanes.symbols.ndim != 1 for lanes in known):
+            return None
+        columns = np.broadcast_arrays(*(lanes.symbols for lanes in known))
+        key = (node.op, str(node.attributes.get("to", "")))
+        symbols = [self.symbol((key, *map(int, each))) for each in zip(*columns, strict=True)]
+        return Lanes(np.array(symbols, np.int64), rank - 1)
+
+    def _along_others(
+        self, node: Node, value: int, operands: Sequence[Lanes | None]
+    ) -> Lanes | None:
+        """An operator that moves elements along other axes than the last, alike for all lanes."""
+        data, shape = operands[0] if operands else None, self._view.graph.shapes.get(value)
+        if data is None or not shape or self._view.op(node) not in _LEADING:
+            return None
+        if data.symbols.shape != (shape[-1],) or not self._keeps_last(node):
+            return None
+        symbols = [self.symbol((node.id, int(symbol))) for symbol in data.symbols]
+        return Lanes(np.array(symbols, np.int64), len(shape) - 1)
+
+    def _keeps_last(self, node: Node) -> bool:
+        rank = _rank(self._view, node.inputs[0] or 0)
+        match self._view.op(node):
+            case "Transpose":
+                return self._view.integers(node, "perm")[-1:] == (rank - 1,)
+            case "Gather":
+                return _axis(node, rank, default=0) != rank - 1
+            case "Slice":
+                axes = self._axes(node, 3, rank)
+                return axes is not None and rank - 1 not in axes
+            case "Squeeze":
+                axes = self._axes(node, 1, rank)
+                return axes is not None and rank - 1 not in axes
+            case "Unsqueeze":
+                axes = self._axes(node, 1, _rank(self._view, node.outputs[0] or 0))
+                return axes is not None and rank not in axes[-1:]
+            case _:
+                return True  # Expand, of an axis of that size
+
+    # -- moves -------------------------------------------------------------------------------------
+
+    def _moved(self, node: Node, value: int, operands: Sequence[Lanes | None]) -> Lanes | None:
+        """Lanes that an operator moves along the last axes; None if it does anything else."""
+        op = self._view.op(node)
+        if op == "Concat":
+            return self._concatenated(node, operands)
+        if not operands or operands[0] is None or op not in _MOVES:
+            return None
+        return _MOVES[op](self, node, value, operands[0])
+
+    def _concatenated(self, node: Node, operands: Sequence[Lanes | None]) -> Lanes | None:
+        known = [lanes for lanes in operands if lanes is not None]
+        if not known or len(known) < len(operands) or len({lanes.leading for lanes in known}) > 1:
+            return None
+        leading, ndim = known[0].leading, known[0].symbols.ndim
+        axis = _axis(node, leading + ndim, default=-1) - leading
+        if axis < 0 or any(lanes.symbols.ndim != ndim for lanes in known):
+            return None
+        shapes = {np.delete(lanes.symbols.shape, axis).tobytes() for lanes in known}
+        if len(shapes) > 1:
+            return None
+        return Lanes(np.concatenate([lanes.symbols for lanes in known], axis), leading)
+
+    def sliced(self, node: Node, value: int, lanes: Lanes) -> Lanes | None:
+        axes = self._axes(node, 3, lanes.leading + lanes.symbols.ndim)
+        if axes is None or len(axes) != 1 or axes[0] < lanes.leading:
+            return None
+        bounds = [self._integer(node.operand(place)) for place in (1, 2)]
+        step = 1 if node.operand(4) is None else self._integer(node.operand(4))
+        if None in bounds or step is None or step < 1:
+            return None
+        index = [slice(None)] * lanes.symbols.ndim
+        index[axes[0] - lanes.leading] = slice(bounds[0], bounds[1], step)
+        return lanes._replace(symbols=lanes.symbols[tuple(index)])
+
+    def split(self, node: Node, value: int, lanes: Lanes) -> Lanes | None:
+        axis = _axis(node, lanes.leading + lanes.symbols.ndim, default=0) - lanes.leading
+        if axis < 0:
+            return None
+        count, size = len(node.outputs), lanes.symbols.shape[axis]
+        stated = self._view.integers(node, "split")
+        second = node.operand(1)
+        if second is not None:
+            stated = self._view.graph.integers.get(self._view.origin(second), ())
+        sizes = stated or ((size // count,) * count if size % count == 0 else ())
+        if len(sizes) != count or sum(sizes) != size:
+            return None
+        parts = np.split(lanes.symbols, np.cumsum(sizes)[:-1].tolist(), axis)
+        return lanes._replace(symbols=parts[node.outputs.index(value)])
+
+    def gathered(self, node: Node, value: int, lanes: Lanes) -> Lanes | None:
+        axis = _axis(node, lanes.leading + lanes.symbols.ndim, default=0) - lanes.leading
+        indices = self._view.origin(node.inputs[1] or 0)
+        taken = self._view.graph.integers.get(indices)
+        shape = self._view.graph.shapes.get(indices)
+        if axis < 0 or not taken or shape is None or len(shape) > 1:
+            return None
+        size = lanes.symbols.shape[axis]
+        if any(not -size <= each < size for each in taken):
+            return None
+        chosen = np.array(taken) if shape else taken[0]
+        return lanes._replace(symbols=np.take(lanes.symbols, chosen, axis))
+
+    def reshaped(self, node: Node, value: int, lanes: Lanes) -> Lanes | None:
+        """A reshape within the last axes."""
+        before = self._view.graph.shapes.get(node.inputs[0] or 0)
+        after = self._view.graph.shapes.get(value)
+        target = self._view.graph.integers.get(self._view.origin(node.operand(1) or 0), ())
+        if before is None or after is None:
+            return None
+        first, then = before[: lanes.leading], after[: lanes.leading]
+        is_copied = not any(target[: lanes.leading]) and not node.attributes.get("allowzero", 0)
+        copies = is_copied and len(target) >= lanes.leading
+        if not copies and (None in first or first != then):
+            return None
+        sizes = [size for size in after[lanes.leading :] if size is not None]
+        if len(sizes) < len(after) - lanes.leading or np.prod(sizes) != lanes.symbols.size:
+            return None
+        return lanes._replace(symbols=lanes.symbols.reshape(sizes))
+
+    def unsqueezed(self, node: Node, value: int, lanes: Lanes) -> Lanes | None:
+        axes = self._axes(node, 1, _rank(self._view, value))
+        if axes is None or min(axes) < lanes.leading:
+            return None
+        places = tuple(axis - lanes.leading for axis in axes)
+        return lanes._replace(symbols=np.expand_dims(lanes.symbols, places))
+
+    def squeezed(self, node: Node, value: int, lanes: Lanes) -> Lanes | None:
+        axes = self._axes(node, 1, lanes.leading + lanes.symbols.ndim)
+        if axes is None or min(axes) < lanes.leading:
+            return None
+        places = tuple(axis - lanes.leading for axis in axes)
+        if any(lanes.symbols.shape[place] != 1 for place in places):
+            return None
+        return lanes._replace(symbols=np.squeeze(lanes.symbols, places))
+
+    def transposed(self, node: Node, value: int, lanes: Lanes) -> Lanes | None:
+        """A transposition of the last axes among each other."""
+        order, leading = self._view.integers(node, "perm"), lanes.leading
+        if order[:leading] != tuple(range(leading)) or len(order) != leading + lanes.symbols.ndim:
+            return None
+        return lanes._replace(symbols=lanes.symbols.transpose([n - leading for n in order[leading:]]))
+
+    def expanded(self, node: Node, value: int, lanes: Lanes) -> Lanes | None:
+        """A repetition along the last axes, of a table."""
+        before = self._view.graph.shapes.get(node.inputs[0] or 0)
+        after = self._view.graph.shapes.get(value)
+        if before is None or after is None or before[: lanes.leading] != after[: lanes.leading]:
+            return None
+        sizes = after[lanes.leading :]
+        if None in before[: lanes.leading] or None in sizes or lanes.symbols.ndim != len(sizes):
+            return None
+        repeated = np.broadcast_to(lanes.symbols, [size or 1 for size in sizes])
+        return lanes._replace(symbols=repeated)
+
+    def width(self, value: int) -> int | None:
+        """The size of the last axis, also where shape inference does not follow; None: unknown."""
+        value = self._view.origin(value)
+        shape = self._view.graph.shapes.get(value)
+        if not shape or shape[-1] is not None:
+            return shape[-1] if shape else None
+        node, rank = self._view.producer(value), len(shape)
+        match self._view.op(node) if node.kind is Kind.OP else "":
+            case "Transpose" if self._view.integers(node, "perm")[-1:] == (rank - 1,):
+                return self.width(node.inputs[0] or 0)
+            case "Split" if _axis(node, rank, default=0) != rank - 1:
+                return self.width(node.inputs[0] or 0)
+            case "Squeeze" if self._keeps_last(node):
+                return self.width(node.inputs[0] or 0)
+            case "Reshape":
+                sizes = self._view.producer(self._view.origin(node.inputs[1] or 0))
+                is_joined = sizes.kind is Kind.OP and self._view.op(sizes) == "Concat"
+                last = self._integer(sizes.inputs[-1]) if is_joined else None
+                return last if last is not None and last > 0 else None
+            case "Slice":
+                return self._sliced_width(node, rank)
+            case _:
+                return None
+
+    def _sliced_width(self, node: Node, rank: int) -> int | None:
+        size, axes = self.width(node.inputs[0] or 0), self._axes(node, 3, rank)
+        if size is None or axes is None:
+            return None
+        if rank - 1 not in axes:
+            return size
+        bounds = [self._integer(node.operand(place)) for place in (1, 2)]
+        if len(axes) > 1 or None in bounds or self._integer(node.operand(4)) not in (None, 1):
+            return None
+        return len(range(size)[slice(bounds[0], bounds[1])])
+
+    def _axes(self, node: Node, place: int, rank: int) -> list[int] | None:
+        """The axes that a node names, counted from the front, in order; None if computed."""
+        axes = self._view.integers(node, "axes")
+        value = node.operand(place)
+        if value is not None:
+            axes = self._view.graph.integers.get(self._view.origin(value), ())
+        return sorted(axis % rank for axis in axes) if axes and rank else None
+
+    def _integer(self, value: int | None, depth: int = 0) -> int | None:
+        """An integer that is stored, or computed from the size of a last axis; None for others."""
+        if value is None or depth > _MOST_DEPTH:
+            return None
+        value = self._view.origin(value)
+        numbers = self._view.graph.integers.get(value, ())
+        if len(numbers) == 1:
+            return numbers[0]
+        node = self._view.producer(value)
+        match self._view.op(node) if node.kind in (Kind.OP, Kind.SOURCE) else "":
+            case "Cast" | "Unsqueeze" | "Squeeze" | "Floor":
+                return self._integer(node.inputs[0], depth + 1)
+            case "Gather":
+                return self._gathered_size(node, depth)
+            case ("Add" | "Sub" | "Mul" | "Div") as op:
+                left, right = (self._integer(each, depth + 1) for each in node.inputs)
+                return None if left is None or right is None else _calculate(op, left, right)
+            case _:
+                return None
+
+    def _gathered_size(self, node: Node, depth: int) -> int | None:
+        shape, place = self._view.producer(self._view.origin(node.inputs[0] or 0)), node.inputs[1]
+        if self._view.op(shape) != "Shape" or shape.attributes.get("start", 0) or place is None:
+            return None
+        index, rank = self._integer(place, depth + 1), _rank(self._view, shape.inputs[0] or 0)
+        is_last = rank > 0 and index in (-1, rank - 1)
+        return self.width(shape.inputs[0] or 0) if is_last else None
+
+
+_Move = Callable[[LaneReader, Node, int, Lanes], Lanes | None]
+_MOVES: Mapping[str, _Move] = {
+    "Expand": LaneReader.expanded,
+    "Gather": LaneReader.gathered,
+    "Reshape": LaneReader.reshaped,
+    "Slice": LaneReader.sliced,
+    "Split": LaneReader.split,
+    "Squeeze": LaneReader.squeezed,
+    "Transpose": LaneReader.transposed,
+    "Unsqueeze": LaneReader.unsqueezed,
+}
+# Operators between x and its lanes.
+STEPS = frozenset({*_MOVES, "Add", "Concat", "Mul", "Neg", "Sub"}) - {"Expand"}
+
+
+def _calculate(op: str, left: int, right: int) -> int | None:
+    """A sum, difference, product or quotient of sizes, which are not negative."""
+    match op:
+        case "Add":
+            return left + right
+        case "Sub":
+            return left - right
+        case "Mul":
+            return left * right
+        case _:
+            return left // right if right > 0 <= left else None
+
+
+def _axis(node: Node, rank: int, *, default: int) -> int:
+    axis = node.attributes.get("axis", default)
+    return int(axis) % rank if isinstance(axis, int) and rank else -1
+
+
+def _rank(view: FusionView, value: int) -> int:
+    shape = view.graph.shapes.get(value)
+    return 0 if shape is None else len(shape)
