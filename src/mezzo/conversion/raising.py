@@ -14,12 +14,13 @@ import numpy.typing as npt
 from mezzo.analysis.fusion.view import FusionView
 from mezzo.analysis.raising.search import BY_TARGET, Accepts, cores, raised_in
 from mezzo.contracts.frontend import Model
-from mezzo.contracts.reading import Reading
 from mezzo.contracts.plans import Plan
+from mezzo.contracts.reading import Reading
 from mezzo.contracts.replacements import Replacement
 from mezzo.formats.dtypes import HIGH, QUANTIZED
 from mezzo.formats.precision_line import float_of
 from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind
 from mezzo.planner.options import Options
 from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.planner import matched, nodes_in_floats, rows_of
@@ -67,9 +68,12 @@ def raise_operators(model: Model, options: Options) -> tuple[Model, Options]:
         reachable = model.reachable_version(reading, wanted)
         if reachable is not None and reachable < wanted:
             wanted = max(own, _since(find(reading, reachable)))
-        if wanted > own:
-            reading = model.read(planning.low, wanted)
-        replacements = find(reading, wanted)
+        newer = model.read(planning.low, wanted)
+        replacements = find(newer, wanted)
+        if wanted > own and _loses_kernels(planning, reading.graph, newer.graph, replacements):
+            newer = model.read(planning.low)
+            replacements = find(newer, own)
+        reading = newer
     if not replacements:
         return model, options
     notes = (*options.notes, _tell(replacements))
@@ -102,6 +106,24 @@ def _raised_in(
 
 def _since(replacements: Sequence[Replacement]) -> int:
     return max((each.since for each in replacements), default=0)
+
+
+def _loses_kernels(
+    planning: PlanningOptions, own: Graph, newer: Graph, replacements: Sequence[Replacement]
+) -> bool:
+    """Whether the target runs an operator that stays in the low float at its old version alone."""
+    replaced = {newer.nodes[node].name for each in replacements for node in each.nodes}
+    before, after = (
+        {
+            node.name
+            for node in graph.nodes
+            if node.kind is Kind.OP
+            and node.signature.dtype is not None
+            and planning.target.refusal(*node.signature.operator, node.attributes, planning.low)
+        }
+        for graph in (own, newer)
+    )
+    return not after - replaced <= before
 
 
 def _is_allowed(planning: PlanningOptions, op: str) -> bool:

@@ -1,4 +1,4 @@
-"""Symbolic values of single elements along the last axes: which element of x each one is, times what.
+"""Symbols of single elements along the last axes: which element of x each one is, times what.
 
 A lane is the position of an element along the last axes of a tensor. Slices, splits, concatenations
 and reshapes move lanes; products with tables scale them, and sums join them. So two spellings of a
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzo.analysis.fusion.view import FusionView
+from mezzo.analysis.raising.sizes import SizeReader, axes_of, axis_of
 from mezzo.ir.nodes import Kind, Node
 
 _MOST_LANES = 1024
@@ -55,6 +56,7 @@ class LaneReader:
     """Lanes of the values of a graph. `read` gives the elements of a constant."""
 
     def __init__(self, view: FusionView, read: Callable[[int], Floats | None]) -> None:
+        self.sizes = SizeReader(view)
         self._view, self._read = view, read
         self._symbols: dict[Hashable, int] = {}
         self._meanings: list[Hashable] = []
@@ -106,9 +108,7 @@ class LaneReader:
                 found[value] = self._computed(node, value, operands)
         return found[value]
 
-    def _computed(
-        self, node: Node, value: int, operands: Sequence[Lanes | None]
-    ) -> Lanes | None:
+    def _computed(self, node: Node, value: int, operands: Sequence[Lanes | None]) -> Lanes | None:
         match self._view.op(node), operands:
             case "Neg", [Lanes() as one]:
                 return self._scaled(one, -1.0)
@@ -124,7 +124,7 @@ class LaneReader:
     def _scaled(self, lanes: Lanes, number: float) -> Lanes:
         scaled = [
             self.symbol(tuple(term._replace(number=term.number * number) for term in self.terms(s)))
-            for s in lanes.symbols.flat
+            for s in map(int, lanes.symbols.flat)
         ]
         return lanes._replace(symbols=np.array(scaled, np.int64).reshape(lanes.symbols.shape))
 
@@ -142,7 +142,9 @@ class LaneReader:
         if np.broadcast_shapes(symbols.shape, shape) != symbols.shape:
             return None
         products = []
-        for symbol, lane in zip(symbols.flat, np.broadcast_to(entries, symbols.shape).flat, strict=True):
+        for symbol, lane in zip(
+            symbols.flat, np.broadcast_to(entries, symbols.shape).flat, strict=True
+        ):
             terms = self.terms(int(symbol))
             if any(term.factor is not None for term in terms):
                 return None
@@ -236,15 +238,15 @@ class LaneReader:
             case "Transpose":
                 return self._view.integers(node, "perm")[-1:] == (rank - 1,)
             case "Gather":
-                return _axis(node, rank, default=0) != rank - 1
+                return axis_of(node, rank, default=0) != rank - 1
             case "Slice":
-                axes = self._axes(node, 3, rank)
+                axes = axes_of(self._view, node, 3, rank)
                 return axes is not None and rank - 1 not in axes
             case "Squeeze":
-                axes = self._axes(node, 1, rank)
+                axes = axes_of(self._view, node, 1, rank)
                 return axes is not None and rank - 1 not in axes
             case "Unsqueeze":
-                axes = self._axes(node, 1, _rank(self._view, node.outputs[0] or 0))
+                axes = axes_of(self._view, node, 1, _rank(self._view, node.outputs[0] or 0))
                 return axes is not None and rank not in axes[-1:]
             case _:
                 return True  # Expand, of an axis of that size
@@ -265,7 +267,7 @@ class LaneReader:
         if not known or len(known) < len(operands) or len({lanes.leading for lanes in known}) > 1:
             return None
         leading, ndim = known[0].leading, known[0].symbols.ndim
-        axis = _axis(node, leading + ndim, default=-1) - leading
+        axis = axis_of(node, leading + ndim, default=-1) - leading
         if axis < 0 or any(lanes.symbols.ndim != ndim for lanes in known):
             return None
         shapes = {np.delete(lanes.symbols.shape, axis).tobytes() for lanes in known}
@@ -274,11 +276,11 @@ class LaneReader:
         return Lanes(np.concatenate([lanes.symbols for lanes in known], axis), leading)
 
     def sliced(self, node: Node, value: int, lanes: Lanes) -> Lanes | None:
-        axes = self._axes(node, 3, lanes.leading + lanes.symbols.ndim)
+        axes = axes_of(self._view, node, 3, lanes.leading + lanes.symbols.ndim)
         if axes is None or len(axes) != 1 or axes[0] < lanes.leading:
             return None
-        bounds = [self._integer(node.operand(place)) for place in (1, 2)]
-        step = 1 if node.operand(4) is None else self._integer(node.operand(4))
+        bounds = [self.sizes.number(node.operand(place)) for place in (1, 2)]
+        step = 1 if node.operand(4) is None else self.sizes.number(node.operand(4))
         if None in bounds or step is None or step < 1:
             return None
         index = [slice(None)] * lanes.symbols.ndim
@@ -286,7 +288,7 @@ class LaneReader:
         return lanes._replace(symbols=lanes.symbols[tuple(index)])
 
     def split(self, node: Node, value: int, lanes: Lanes) -> Lanes | None:
-        axis = _axis(node, lanes.leading + lanes.symbols.ndim, default=0) - lanes.leading
+        axis = axis_of(node, lanes.leading + lanes.symbols.ndim, default=0) - lanes.leading
         if axis < 0:
             return None
         count, size = len(node.outputs), lanes.symbols.shape[axis]
@@ -301,7 +303,7 @@ class LaneReader:
         return lanes._replace(symbols=parts[node.outputs.index(value)])
 
     def gathered(self, node: Node, value: int, lanes: Lanes) -> Lanes | None:
-        axis = _axis(node, lanes.leading + lanes.symbols.ndim, default=0) - lanes.leading
+        axis = axis_of(node, lanes.leading + lanes.symbols.ndim, default=0) - lanes.leading
         indices = self._view.origin(node.inputs[1] or 0)
         taken = self._view.graph.integers.get(indices)
         shape = self._view.graph.shapes.get(indices)
@@ -331,14 +333,14 @@ class LaneReader:
         return lanes._replace(symbols=lanes.symbols.reshape(sizes))
 
     def unsqueezed(self, node: Node, value: int, lanes: Lanes) -> Lanes | None:
-        axes = self._axes(node, 1, _rank(self._view, value))
+        axes = axes_of(self._view, node, 1, _rank(self._view, value))
         if axes is None or min(axes) < lanes.leading:
             return None
         places = tuple(axis - lanes.leading for axis in axes)
         return lanes._replace(symbols=np.expand_dims(lanes.symbols, places))
 
     def squeezed(self, node: Node, value: int, lanes: Lanes) -> Lanes | None:
-        axes = self._axes(node, 1, lanes.leading + lanes.symbols.ndim)
+        axes = axes_of(self._view, node, 1, lanes.leading + lanes.symbols.ndim)
         if axes is None or min(axes) < lanes.leading:
             return None
         places = tuple(axis - lanes.leading for axis in axes)
@@ -351,7 +353,9 @@ class LaneReader:
         order, leading = self._view.integers(node, "perm"), lanes.leading
         if order[:leading] != tuple(range(leading)) or len(order) != leading + lanes.symbols.ndim:
             return None
-        return lanes._replace(symbols=lanes.symbols.transpose([n - leading for n in order[leading:]]))
+        return lanes._replace(
+            symbols=lanes.symbols.transpose([n - leading for n in order[leading:]])
+        )
 
     def expanded(self, node: Node, value: int, lanes: Lanes) -> Lanes | None:
         """A repetition along the last axes, of a table."""
@@ -364,77 +368,6 @@ class LaneReader:
             return None
         repeated = np.broadcast_to(lanes.symbols, [size or 1 for size in sizes])
         return lanes._replace(symbols=repeated)
-
-    def width(self, value: int) -> int | None:
-        """The size of the last axis, also where shape inference does not follow; None: unknown."""
-        value = self._view.origin(value)
-        shape = self._view.graph.shapes.get(value)
-        if not shape or shape[-1] is not None:
-            return shape[-1] if shape else None
-        node, rank = self._view.producer(value), len(shape)
-        match self._view.op(node) if node.kind is Kind.OP else "":
-            case "Transpose" if self._view.integers(node, "perm")[-1:] == (rank - 1,):
-                return self.width(node.inputs[0] or 0)
-            case "Split" if _axis(node, rank, default=0) != rank - 1:
-                return self.width(node.inputs[0] or 0)
-            case "Squeeze" if self._keeps_last(node):
-                return self.width(node.inputs[0] or 0)
-            case "Reshape":
-                sizes = self._view.producer(self._view.origin(node.inputs[1] or 0))
-                is_joined = sizes.kind is Kind.OP and self._view.op(sizes) == "Concat"
-                last = self._integer(sizes.inputs[-1]) if is_joined else None
-                return last if last is not None and last > 0 else None
-            case "Slice":
-                return self._sliced_width(node, rank)
-            case _:
-                return None
-
-    def _sliced_width(self, node: Node, rank: int) -> int | None:
-        size, axes = self.width(node.inputs[0] or 0), self._axes(node, 3, rank)
-        if size is None or axes is None:
-            return None
-        if rank - 1 not in axes:
-            return size
-        bounds = [self._integer(node.operand(place)) for place in (1, 2)]
-        if len(axes) > 1 or None in bounds or self._integer(node.operand(4)) not in (None, 1):
-            return None
-        return len(range(size)[slice(bounds[0], bounds[1])])
-
-    def _axes(self, node: Node, place: int, rank: int) -> list[int] | None:
-        """The axes that a node names, counted from the front, in order; None if computed."""
-        axes = self._view.integers(node, "axes")
-        value = node.operand(place)
-        if value is not None:
-            axes = self._view.graph.integers.get(self._view.origin(value), ())
-        return sorted(axis % rank for axis in axes) if axes and rank else None
-
-    def _integer(self, value: int | None, depth: int = 0) -> int | None:
-        """An integer that is stored, or computed from the size of a last axis; None for others."""
-        if value is None or depth > _MOST_DEPTH:
-            return None
-        value = self._view.origin(value)
-        numbers = self._view.graph.integers.get(value, ())
-        if len(numbers) == 1:
-            return numbers[0]
-        node = self._view.producer(value)
-        match self._view.op(node) if node.kind in (Kind.OP, Kind.SOURCE) else "":
-            case "Cast" | "Unsqueeze" | "Squeeze" | "Floor":
-                return self._integer(node.inputs[0], depth + 1)
-            case "Gather":
-                return self._gathered_size(node, depth)
-            case ("Add" | "Sub" | "Mul" | "Div") as op:
-                left, right = (self._integer(each, depth + 1) for each in node.inputs)
-                return None if left is None or right is None else _calculate(op, left, right)
-            case _:
-                return None
-
-    def _gathered_size(self, node: Node, depth: int) -> int | None:
-        shape, place = self._view.producer(self._view.origin(node.inputs[0] or 0)), node.inputs[1]
-        if self._view.op(shape) != "Shape" or shape.attributes.get("start", 0) or place is None:
-            return None
-        index, rank = self._integer(place, depth + 1), _rank(self._view, shape.inputs[0] or 0)
-        is_last = rank > 0 and index in (-1, rank - 1)
-        return self.width(shape.inputs[0] or 0) if is_last else None
 
 
 _Move = Callable[[LaneReader, Node, int, Lanes], Lanes | None]
@@ -450,24 +383,6 @@ _MOVES: Mapping[str, _Move] = {
 }
 # Operators between x and its lanes.
 STEPS = frozenset({*_MOVES, "Add", "Concat", "Mul", "Neg", "Sub"}) - {"Expand"}
-
-
-def _calculate(op: str, left: int, right: int) -> int | None:
-    """A sum, difference, product or quotient of sizes, which are not negative."""
-    match op:
-        case "Add":
-            return left + right
-        case "Sub":
-            return left - right
-        case "Mul":
-            return left * right
-        case _:
-            return left // right if right > 0 <= left else None
-
-
-def _axis(node: Node, rank: int, *, default: int) -> int:
-    axis = node.attributes.get("axis", default)
-    return int(axis) % rank if isinstance(axis, int) and rank else -1
 
 
 def _rank(view: FusionView, value: int) -> int:

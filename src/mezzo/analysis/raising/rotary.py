@@ -63,7 +63,7 @@ def _largest(
     ends = [node for node in _ends(view, core) if node.outputs[0] is not None]
     for end in reversed(ends):
         for base in _bases(view, core):
-            width = reader.width(base)
+            width = reader.sizes.last(base)
             result = end.outputs[0]
             if width is None or width % 2 or result is None:
                 continue
@@ -139,7 +139,9 @@ def _turned_pair(
     """The entries of cosine and sine that turn a pair of lanes; None if it is not turned."""
     if len(first) != 2 or len(second) != 2:
         return None
-    one, other = ({(term.lane, term.number): term.factor for term in each} for each in (first, second))
+    one, other = (
+        {(term.lane, term.number): term.factor for term in each} for each in (first, second)
+    )
     cosine, sine = one.get((j, 1.0)), one.get((k, -1.0))
     again = other.get((k, 1.0)), other.get((j, 1.0))
     if cosine is None or sine is None or again[0] is None or again[1] is None:

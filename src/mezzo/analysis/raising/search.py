@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 
 from mezzo.analysis.fusion.view import FusionView
-from mezzo.analysis.raising import rotary
+from mezzo.analysis.raising import attention, rotary
 from mezzo.analysis.raising.formulas import Formulas, has_rule
 from mezzo.analysis.raising.lanes import Floats
 from mezzo.analysis.raising.operators import OPERATORS, Affine, Match, Row
@@ -18,7 +18,7 @@ _MOST_FILLED = 1 << 20  # elements of a scale that the model does not have
 _CORES = frozenset[str]().union(*(row.cores for row in OPERATORS))
 # Operators raised only for targets that list them, with the operators of which every model that
 # has them written out has one.
-BY_TARGET = {rotary.OP: rotary.CORES}
+BY_TARGET = {attention.OP: attention.CORES, rotary.OP: rotary.CORES}
 # Whether an operator may be raised: its name, opset and attributes.
 Accepts = Callable[[str, int, Mapping[str, object]], bool]
 # The elements of a constant; None if it is fed or has no floats.
@@ -41,9 +41,11 @@ def raised_in(
     reads; its largest form is taken.
     """
     found = _formulas_in(view, accepts, kept)
+    taken = {node for each in found for node in each.nodes}.union(kept)
     if accepts(rotary.OP, rotary.SINCE, {}):
-        taken = {node for each in found for node in each.nodes}
-        found += rotary.rotary_in(view, read, taken.union(kept))
+        found += rotary.rotary_in(view, read, taken)
+    if accepts(attention.OP, attention.SINCE, {}):
+        found += attention.attention_in(view, taken)  # which shares no operator with a rotation
     return found
 
 

@@ -1,6 +1,6 @@
 """Operator fusion in a ModelProto: replace groups of operators by one equivalent operator each."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import onnx
@@ -98,7 +98,10 @@ class _Writer:
                 self._use_counts.reads[name] -= 1
         else:
             name = fresh_name(self._use_counts.taken, f"{node}.{operand.op}")
-            nodes[key] = helper.make_node(operand.op, names, [name], name, **operand.attributes)
+            nodes[key] = helper.make_node(operand.op, names, [name], name)
+            nodes[key].attribute.extend(
+                helper.make_attribute(*pair) for pair in operand.attributes.items()
+            )
         result: str = nodes[key].output[0]
         self._use_counts.reads[result] += 1
         return result
@@ -140,19 +143,18 @@ class _Writer:
         self._use_counts.prune()
 
 
-def _insert(
-    graph: onnx.GraphProto | onnx.FunctionProto, new: Mapping[str, onnx.NodeProto]
-) -> None:
+def _insert(graph: onnx.GraphProto | onnx.FunctionProto, new: dict[str, onnx.NodeProto]) -> None:
     """Insert nodes, each before the first that reads its result."""
     first: dict[str, int] = {}
     for position, node in enumerate(graph.node):
         for name in node.input:
             if name in new:
                 first.setdefault(name, position)
-    for name in reversed(new):  # what one of them reads comes before it
+    latest = list(new)[::-1]
+    for name in latest:  # what one of them reads comes before it
         for read in new[name].input:
             if read in new:
                 first[read] = min(first.get(read, first[name]), first[name])
-    # Of those before one node, the last comes first, and is pushed behind by the others.
-    for name in sorted(reversed(new), key=lambda name: first[name], reverse=True):
+    # Of those before one node, the latest comes first, and is pushed behind by the others.
+    for name in sorted(latest, key=lambda name: -first[name]):
         graph.node.insert(first[name], new[name])
