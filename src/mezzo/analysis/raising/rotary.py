@@ -18,7 +18,7 @@ OP = "RotaryEmbedding"
 SINCE = 23
 CORES = frozenset({"Concat"})
 _RANK = 4  # batch, heads, positions, channels
-_MOST_NEAR = 16
+_MOST_NEAR = 32  # values between a core and x, and nodes between a core and the result
 _INTEGERS = (DType.INT64, DType.INT32)
 
 
@@ -170,7 +170,7 @@ def _nodes_between(view: FusionView, base: int, end: Node) -> set[int] | None:
 def _depends(view: FusionView, value: int, base: int) -> bool:
     """Whether a float value is computed from x by steps."""
     pending, met, first = [view.origin(value)], set[int](), view.graph.values[base].producer
-    while pending and len(met) < 4 * _MOST_NEAR:
+    while pending and len(met) < 2 * _MOST_NEAR:
         value = pending.pop()
         if value == base:
             return True
