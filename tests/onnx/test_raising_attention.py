@@ -263,7 +263,7 @@ def _attention(**parts: str) -> str:
     ],
 )
 def test_what_computes_something_else_stays(text: str) -> None:
-    raised, found = _raised(onnx.parser.parse_model(text))
+    _raised_model, found = _raised(onnx.parser.parse_model(text))
     assert not found, found
 
 

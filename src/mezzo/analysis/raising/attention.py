@@ -1,5 +1,6 @@
 """Search for attention: softmax(scale * Q K^T + mask) V of batch, heads, rows and channels."""
 
+import math
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
@@ -83,7 +84,7 @@ def _around(
         reads = (*reads, fitting)
     inner = {core.id, product.id, *end[:-1], *scores.nodes, *query.nodes, *keys.nodes}
     inner |= set() if mask is None else {mask.node}
-    if scale <= 0:
+    if not 0 < scale < math.inf:
         return None
     return Replacement(
         op=OP,

@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from mezzo.analysis.fusion.view import FusionView
-from mezzo.analysis.raising.lanes import STEPS, Entry, Floats, LaneReader, Lanes, Term, Terms
+from mezzo.analysis.raising.lane_moves import STEPS, Lanes
+from mezzo.analysis.raising.lanes import Entry, Floats, LaneReader, Term, Terms
 from mezzo.contracts.replacements import Computed, Integers, Operand, Replacement
 from mezzo.formats.dtypes import DType
 from mezzo.ir.nodes import Kind, Node, Use
@@ -211,7 +212,7 @@ def _replacement(
     for entries in (rotation.cosines, rotation.sines):
         use = next(use for use in uses if _read(view, use) == entries[0].value)
         table = _table(view, entries, use)
-        if table is None:
+        if table is None or not _widens(table.sizes, (batch, positions)):
             return None
         if None in table.sizes or table.sizes != (batch, positions):
             table = _Table(_expanded(table.operand, data, batch, positions), (batch, positions))
@@ -259,6 +260,12 @@ def _table(view: FusionView, entries: Sequence[Entry], use: Use) -> _Table | Non
         bounds = (first, lanes[-1] + 1, 2, step)
         operand = Computed(op="Slice", reads=(operand, *(Integers((n,)) for n in bounds)))
     return _Table(operand, (batch, positions))
+
+
+def _widens(sizes: Sequence[int | None], wanted: Sequence[int | None]) -> bool:
+    """Whether a tensor of some sizes may be broadcast to others."""
+    pairs = zip(sizes, wanted, strict=True)
+    return all(size in (None, 1, other) or other is None for size, other in pairs)
 
 
 def _expanded(table: Operand, data: Use, batch: int | None, positions: int | None) -> Operand:
