@@ -61,19 +61,20 @@ def raise_operators(model: Model, options: Options) -> tuple[Model, Options]:
 
         return _raised_in(model, reading, accepts, _named(reading.graph, planning))
 
-    limit = target.newest.get(reading.dialect, sys.maxsize)
-    replacements = find(reading, limit if options.version == "auto" else own)
-    wanted = _since(replacements)
-    if wanted > own:
+    limit = target.newest.get(reading.dialect, sys.maxsize) if options.version == "auto" else own
+    replacements = find(reading, limit)
+    while (wanted := _since(replacements)) > own:
         reachable = model.reachable_version(reading, wanted)
         if reachable is not None and reachable < wanted:
-            wanted = max(own, _since(find(reading, reachable)))
-        newer = model.read(planning.low, wanted)
-        replacements = find(newer, wanted)
-        if wanted > own and _loses_kernels(planning, reading.graph, newer.graph, replacements):
-            newer = model.read(planning.low)
-            replacements = find(newer, own)
-        reading = newer
+            limit = max(own, reachable)
+        else:
+            newer = model.read(planning.low, wanted)
+            found = find(newer, wanted)
+            if not _loses_kernels(planning, reading.graph, newer.graph, found):
+                reading, replacements = newer, found
+                break
+            limit = wanted - 1
+        replacements = find(reading, limit)
     if not replacements:
         return model, options
     notes = (*options.notes, _tell(replacements))
