@@ -203,7 +203,7 @@ class Target:
     custom: tuple[CustomOperator, ...] = ()
     respellings: tuple[Respelling, ...] = ()  # before normalizations, in models in normal form
     norm_quotients: tuple[NormQuotient, ...] = ()
-    raised: tuple[RaisedOperator, ...] = ()  # beside norms and activations, which all targets raise
+    raised: tuple[RaisedOperator, ...] = ()  # next to norms and activations, which all raise
     sums: tuple[LowSum, ...] = ()  # operators without a row sum in FP32
     # None where a target is no runtime.
     runtime: Runtime | None = field(default=None, compare=False)

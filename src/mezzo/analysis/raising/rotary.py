@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from mezzo.analysis.fusion.view import FusionView
 from mezzo.analysis.raising.lane_moves import STEPS, Lanes
-from mezzo.analysis.raising.lanes import Entry, Floats, LaneReader, Term, Terms
+from mezzo.analysis.raising.lane_symbols import Entry, Floats, LaneReader, Term, Terms
 from mezzo.contracts.replacements import Computed, Integers, Operand, Replacement
 from mezzo.formats.dtypes import DType
 from mezzo.ir.nodes import Kind, Node, Use

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, S
 from mezzo.analysis.fusion.view import FusionView
 from mezzo.analysis.raising import attention, rotary
 from mezzo.analysis.raising.formulas import Formulas, has_rule
-from mezzo.analysis.raising.lanes import Floats
+from mezzo.analysis.raising.lane_symbols import Floats
 from mezzo.analysis.raising.operators import OPERATORS, Affine, Match, Row
 from mezzo.contracts.replacements import Filled, Operand, Replacement, Reshaped
 from mezzo.formats.dtypes import DType
