@@ -53,8 +53,11 @@ def rotary_in(
 
 
 def _is_core(view: FusionView, node: Node) -> bool:
-    is_operator = node.kind is Kind.OP and view.op(node) in CORES
-    return is_operator and node.signature.dtype is DType.FLOAT32 and not view.is_folded(node)
+    if node.kind is not Kind.OP or view.op(node) not in CORES or view.is_folded(node):
+        return False
+    axis, shape = node.attributes.get("axis"), view.shape(node, 0)
+    is_last = axis == -1 or (shape is not None and axis == len(shape) - 1)
+    return is_last and node.signature.dtype is DType.FLOAT32
 
 
 def _largest(
