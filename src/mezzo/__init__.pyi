@@ -148,8 +148,8 @@ def compare_strategies(
             that the target runs (full).
         decode: with int4 or int8w and another format: the share of the time at one row, as where a
             language model writes; each matmul takes the format that is faster then.
-        fuse: what to fuse: nothing, norms and activations written out in small operators
-            (operators), also what int8 gains by (standard), or that for floats too (simplify).
+        fuse: what to fuse: nothing, operators written out in small ones (operators), also what int8
+            gains by (standard), or that for floats too (simplify).
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
             none, or some of leave (small products that err much stay floats), smooth, weights and
             bias, with commas.
@@ -329,8 +329,8 @@ def convert_folder(
             that the target runs (full).
         decode: with int4 or int8w and another format: the share of the time at one row, as where a
             language model writes; each matmul takes the format that is faster then.
-        fuse: what to fuse: nothing, norms and activations written out in small operators
-            (operators), also what int8 gains by (standard), or that for floats too (simplify).
+        fuse: what to fuse: nothing, operators written out in small ones (operators), also what int8
+            gains by (standard), or that for floats too (simplify).
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
             none, or some of leave (small products that err much stay floats), smooth, weights and
             bias, with commas.
@@ -430,8 +430,8 @@ def llm(
             that the target runs (full).
         decode: with int4 or int8w and another format: the share of the time at one row, as where a
             language model writes; each matmul takes the format that is faster then.
-        fuse: what to fuse: nothing, norms and activations written out in small operators
-            (operators), also what int8 gains by (standard), or that for floats too (simplify).
+        fuse: what to fuse: nothing, operators written out in small ones (operators), also what int8
+            gains by (standard), or that for floats too (simplify).
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
             none, or some of leave (small products that err much stay floats), smooth, weights and
             bias, with commas.
@@ -509,8 +509,8 @@ def plan(
             that the target runs (full).
         decode: with int4 or int8w and another format: the share of the time at one row, as where a
             language model writes; each matmul takes the format that is faster then.
-        fuse: what to fuse: nothing, norms and activations written out in small operators
-            (operators), also what int8 gains by (standard), or that for floats too (simplify).
+        fuse: what to fuse: nothing, operators written out in small ones (operators), also what int8
+            gains by (standard), or that for floats too (simplify).
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
             none, or some of leave (small products that err much stay floats), smooth, weights and
             bias, with commas.
@@ -581,8 +581,8 @@ def quantize_report(
             that the target runs (full).
         decode: with int4 or int8w and another format: the share of the time at one row, as where a
             language model writes; each matmul takes the format that is faster then.
-        fuse: what to fuse: nothing, norms and activations written out in small operators
-            (operators), also what int8 gains by (standard), or that for floats too (simplify).
+        fuse: what to fuse: nothing, operators written out in small ones (operators), also what int8
+            gains by (standard), or that for floats too (simplify).
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
             none, or some of leave (small products that err much stay floats), smooth, weights and
             bias, with commas.
@@ -676,8 +676,8 @@ def sensitivity(
             that the target runs (full).
         decode: with int4 or int8w and another format: the share of the time at one row, as where a
             language model writes; each matmul takes the format that is faster then.
-        fuse: what to fuse: nothing, norms and activations written out in small operators
-            (operators), also what int8 gains by (standard), or that for floats too (simplify).
+        fuse: what to fuse: nothing, operators written out in small ones (operators), also what int8
+            gains by (standard), or that for floats too (simplify).
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
             none, or some of leave (small products that err much stay floats), smooth, weights and
             bias, with commas.
@@ -770,8 +770,8 @@ def tune(
             that the target runs (full).
         decode: with int4 or int8w and another format: the share of the time at one row, as where a
             language model writes; each matmul takes the format that is faster then.
-        fuse: what to fuse: nothing, norms and activations written out in small operators
-            (operators), also what int8 gains by (standard), or that for floats too (simplify).
+        fuse: what to fuse: nothing, operators written out in small ones (operators), also what int8
+            gains by (standard), or that for floats too (simplify).
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
             none, or some of leave (small products that err much stay floats), smooth, weights and
             bias, with commas.

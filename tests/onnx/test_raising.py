@@ -1,7 +1,7 @@
 """Norms and activations in small operators become one operator: in every spelling, and nothing else does."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from spellings.phrases import Writer
 
 import mezzo
 from mezzo.analysis.fusion.view import FusionView
-from mezzo.analysis.raising.search import raised_in
+from mezzo.analysis.raising.search import BY_TARGET, raised_in
 from mezzo.contracts.replacements import Replacement
 from mezzo.formats.dtypes import DType
 from mezzo.onnx.opening import open_model
@@ -176,7 +176,11 @@ def _raised(model: onnx.ModelProto, *, opset: int | None = 23) -> tuple[onnx.Mod
     opened = open_model(model)
     reading = opened.read(DType.FLOAT16, opset)
     view = FusionView(reading.graph, rows_of(reading.graph))
-    found = raised_in(view, lambda row, match: row.since <= (reading.version or 0), ())
+
+    def accepts(op: str, since: int, attributes: Mapping[str, object]) -> bool:
+        return op not in BY_TARGET and since <= (reading.version or 0)
+
+    found = raised_in(view, accepts, (), lambda value: None)
     return (opened.raised(reading, found).original if found else model), found  # type: ignore[return-value]
 
 

@@ -23,7 +23,23 @@ class Reshaped:
     shape: tuple[int, ...]
 
 
-Operand: TypeAlias = Use | Filled | Reshaped
+@dataclass(frozen=True, slots=True)
+class Integers:
+    """A new INT64 constant of one axis."""
+
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computed:
+    """The result of a new operator."""
+
+    op: str
+    reads: "tuple[Operand, ...]"
+    attributes: Mapping[str, int | tuple[int, ...]] = field(default_factory=dict)
+
+
+Operand: TypeAlias = Use | Filled | Reshaped | Integers | Computed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,19 +4,23 @@ floats then have FP32 inside, and no casts between the parts.
 
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 
+import numpy as np
+import numpy.typing as npt
+
 from mezzo.analysis.fusion.view import FusionView
-from mezzo.analysis.raising.operators import Match, Row
-from mezzo.analysis.raising.search import CORES, raised_in
+from mezzo.analysis.raising.search import BY_TARGET, Accepts, cores, raised_in
 from mezzo.contracts.frontend import Model
 from mezzo.contracts.plans import Plan
+from mezzo.contracts.reading import Reading
 from mezzo.contracts.replacements import Replacement
 from mezzo.formats.dtypes import HIGH, QUANTIZED
 from mezzo.formats.precision_line import float_of
 from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind
 from mezzo.planner.options import Options
 from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.planner import matched, nodes_in_floats, rows_of
@@ -37,7 +41,8 @@ def raise_operators(model: Model, options: Options) -> tuple[Model, Options]:
     if options.fuse == "none" or not is_own or options.recalled is not None:
         return model, options
     is_possible = model.frontend.rewrites and planning.low not in (HIGH, *QUANTIZED)
-    if not is_possible or not model.has_operators(CORES):
+    target = planning.target
+    if not is_possible or not model.has_operators(cores(target.raised_operators)):
         return model, options
     reading = model.read(planning.low)
     own = reading.version
@@ -47,26 +52,29 @@ def raise_operators(model: Model, options: Options) -> tuple[Model, Options]:
         return model, options  # planning says which, and names what is alike
     is_allowed = cache(partial(_is_allowed, planning))
 
-    def find(graph: Graph, newest: int) -> list[Replacement]:
-        def accepts(row: Row, match: Match) -> bool:
-            if row.since > newest or not is_allowed(row.op):
+    def find(reading: Reading, newest: int) -> list[Replacement]:
+        def accepts(op: str, since: int, attributes: Mapping[str, object]) -> bool:
+            is_listed = op not in BY_TARGET or op in target.raised_operators
+            if not is_listed or since > newest or not is_allowed(op):
                 return False
-            target, low = planning.target, planning.low
-            return target.refusal("onnx", row.op, row.since, match.attributes, low) is None
+            return target.refusal("onnx", op, since, attributes, planning.low) is None
 
-        view = FusionView(graph, rows_of(graph))
-        return raised_in(view, accepts, _named(graph, planning))
+        return _raised_in(model, reading, accepts, _named(reading.graph, planning))
 
-    limit = planning.target.newest.get(reading.dialect, sys.maxsize)
-    replacements = find(reading.graph, limit if options.version == "auto" else own)
-    wanted = _since(replacements)
-    if wanted > own:
+    limit = target.newest.get(reading.dialect, sys.maxsize) if options.version == "auto" else own
+    replacements = find(reading, limit)
+    while (wanted := _since(replacements)) > own:
         reachable = model.reachable_version(reading, wanted)
         if reachable is not None and reachable < wanted:
-            wanted = max(own, _since(find(reading.graph, reachable)))
-        if wanted > own:
-            reading = model.read(planning.low, wanted)
-        replacements = find(reading.graph, wanted)
+            limit = max(own, reachable)
+        else:
+            newer = model.read(planning.low, wanted)
+            found = find(newer, wanted)
+            if not _loses_kernels(planning, reading.graph, newer.graph, found):
+                reading, replacements = newer, found
+                break
+            limit = wanted - 1
+        replacements = find(reading, limit)
     if not replacements:
         return model, options
     notes = (*options.notes, _tell(replacements))
@@ -84,12 +92,39 @@ def raised_as(model: Model, given: Plan) -> Model:
         reading = model.read(low, given.version)
     graph, replaced = reading.graph, {name for part in given.parts for name in part}
     kept = {node.id for node in graph.nodes if node.name not in replaced}
-    found = raised_in(FusionView(graph, rows_of(graph)), lambda row, match: True, kept)
+    found = _raised_in(model, reading, lambda op, since, attributes: True, kept)
     return model.raised(reading, found) if found else model
+
+
+def _raised_in(
+    model: Model, reading: Reading, accepts: Accepts, kept: Collection[int]
+) -> list[Replacement]:
+    def read(value: int) -> npt.NDArray[np.float32] | None:
+        return next((array for _, array in model.weights(reading, [value])), None)
+
+    return raised_in(FusionView(reading.graph, rows_of(reading.graph)), accepts, kept, read)
 
 
 def _since(replacements: Sequence[Replacement]) -> int:
     return max((each.since for each in replacements), default=0)
+
+
+def _loses_kernels(
+    planning: PlanningOptions, own: Graph, newer: Graph, replacements: Sequence[Replacement]
+) -> bool:
+    """Whether the target runs an operator that stays in the low float at its old version alone."""
+    replaced = {newer.nodes[node].name for each in replacements for node in each.nodes}
+    before, after = (
+        {
+            node.name
+            for node in graph.nodes
+            if node.kind is Kind.OP
+            and node.signature.dtype is not None
+            and planning.target.refusal(*node.signature.operator, node.attributes, planning.low)
+        }
+        for graph in (own, newer)
+    )
+    return not after - replaced <= before
 
 
 def _is_allowed(planning: PlanningOptions, op: str) -> bool:

@@ -74,6 +74,18 @@ class KernelRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RaisedOperator:
+    """A standard operator whose kernel is faster than the same written out in small operators, so
+    that these are replaced by it. Targets that fuse the small operators, or expand the standard one
+    into them, have no row.
+    """
+
+    op: str
+    source: str
+    since: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CustomOperator:
     """An operator without a schema, such as a plug-in's, and the low dtypes of its floats."""
 
@@ -191,6 +203,7 @@ class Target:
     custom: tuple[CustomOperator, ...] = ()
     respellings: tuple[Respelling, ...] = ()  # before normalizations, in models in normal form
     norm_quotients: tuple[NormQuotient, ...] = ()
+    raised: tuple[RaisedOperator, ...] = ()  # next to norms and activations, which all raise
     sums: tuple[LowSum, ...] = ()  # operators without a row sum in FP32
     # None where a target is no runtime.
     runtime: Runtime | None = field(default=None, compare=False)
@@ -201,6 +214,11 @@ class Target:
     def fused_formats(self) -> frozenset[DType]:
         """Formats that the fusions concern; for others no pattern is loaded."""
         return frozenset(dtype for fusion in self.fusions for dtype in fusion.constraint.named)
+
+    @cached_property
+    def raised_operators(self) -> frozenset[str]:
+        """Names of the operators of `raised`."""
+        return frozenset(row.op for row in self.raised)
 
     def covers(self, dtype: DType) -> bool:
         """Whether the table covers a format."""

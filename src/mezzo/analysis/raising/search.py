@@ -1,10 +1,12 @@
 """Search of a graph for operators that are written out."""
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 
 from mezzo.analysis.fusion.view import FusionView
+from mezzo.analysis.raising import attention, rotary
 from mezzo.analysis.raising.formulas import Formulas, has_rule
+from mezzo.analysis.raising.lane_symbols import Floats
 from mezzo.analysis.raising.operators import OPERATORS, Affine, Match, Row
 from mezzo.contracts.replacements import Filled, Operand, Replacement, Reshaped
 from mezzo.formats.dtypes import DType
@@ -13,18 +15,42 @@ from mezzo.ir.nodes import Kind, Node, Use
 _MOST_NEAR = 16  # nodes between a core and the base, and between a core and the result
 _MOST_FILLED = 1 << 20  # elements of a scale that the model does not have
 
-# Every model that has something to raise has one of these operators.
-CORES = frozenset[str]().union(*(row.cores for row in OPERATORS))
+_CORES = frozenset[str]().union(*(row.cores for row in OPERATORS))
+# Operators raised only for targets that list them, with the operators of which every model that
+# has them written out has one.
+BY_TARGET = {attention.OP: attention.CORES, rotary.OP: rotary.CORES}
 # Whether an operator may be raised: its name, opset and attributes.
-Accepts = Callable[[Row, Match], bool]
+Accepts = Callable[[str, int, Mapping[str, object]], bool]
+# The elements of a constant; None if it is fed or has no floats.
+Read = Callable[[int], Floats | None]
 
 
-def raised_in(view: FusionView, accepts: Accepts, kept: Collection[int]) -> list[Replacement]:
+def cores(operators: Collection[str]) -> frozenset[str]:
+    """Operators of which every model with something to raise has one. `operators`: those of
+    `BY_TARGET` that are raised.
+    """
+    return _CORES.union(*(found for op, found in BY_TARGET.items() if op in operators))
+
+
+def raised_in(
+    view: FusionView, accepts: Accepts, kept: Collection[int], read: Read
+) -> list[Replacement]:
     """Replacements by standard operators, which are disjoint. `kept` are nodes that stay.
 
     A group replaces all nodes between the value that it reads and its result, which nothing else
     reads; its largest form is taken.
     """
+    found = _formulas_in(view, accepts, kept)
+    taken = {node for each in found for node in each.nodes}.union(kept)
+    if accepts(rotary.OP, rotary.SINCE, {}):
+        found += rotary.rotary_in(view, read, taken)
+    if accepts(attention.OP, attention.SINCE, {}):
+        found += attention.attention_in(view, taken)  # which shares no operator with a rotation
+    return found
+
+
+def _formulas_in(view: FusionView, accepts: Accepts, kept: Collection[int]) -> list[Replacement]:
+    """Those that are polynomials of one value."""
     found: list[Replacement] = []
     taken = set(kept)
     for core in view.graph.nodes:
@@ -41,7 +67,7 @@ def raised_in(view: FusionView, accepts: Accepts, kept: Collection[int]) -> list
 
 
 def _is_core(view: FusionView, node: Node) -> bool:
-    if node.kind is not Kind.OP or view.op(node) not in CORES:
+    if node.kind is not Kind.OP or view.op(node) not in _CORES:
         return False
     if node.op == "Pow" and view.number(node, 1) not in (0.5, -0.5):
         return False
@@ -103,7 +129,7 @@ def _largest(
     for row, match, end in reversed(matches):  # nodes are met from the core outwards
         replacement = _replacement(view, row, match, end, formulas, base)
         is_free = replacement is not None and taken.isdisjoint(replacement.nodes)
-        if is_free and accepts(row, match):
+        if is_free and accepts(row.op, row.since, match.attributes):
             return replacement
     return None
 

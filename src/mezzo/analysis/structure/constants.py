@@ -61,11 +61,20 @@ def _followers(
     """Detect the nodes after `start`."""
 
     def following(node: Node) -> Iterable[Node]:
-        return () if _bounds(view, node) else filter(view.is_decided, view.readers(node))
+        is_bounded = _bounds(view, node) or _averages(view, node, reached)
+        return () if is_bounded else filter(view.is_decided, view.readers(node))
 
     for reader, node in walk([start], following, reached):
         text = f"reads what {node.name!r} makes of it, and nothing has bounded that yet"
         yield Detection(reader, text, node, lifting)
+
+
+def _averages(view: StructureView, node: Node, reached: set[int]) -> bool:
+    """Whether a node is attention of values that were not reached: its masks go no further."""
+    values = node.operand(2)
+    if view.transfer(node) is not Transfer.ATTENTION or values is None:
+        return False
+    return view.graph.producer(values).id not in reached
 
 
 def _bounds(view: StructureView, node: Node) -> bool:

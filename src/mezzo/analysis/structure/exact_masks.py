@@ -2,8 +2,8 @@
 softmax is unaffected.
 
 Let all elements of a constant be 0 or one number c of at least 2^29, and let it reach only
-softmaxes, through sums, selections, data movement, or products with 0 and 1. Then before the
-softmax
+softmaxes, or attention in one operator, through sums, selections, data movement, or products with 0
+and 1. Then before the softmax
 
 - an element without c is the same as without the mask;
 - an element with c has no weight next to one without, as exp(-c) is zero in both formats;
@@ -24,7 +24,7 @@ from mezzo.analysis.structure import StructureRule, StructureView, Ways
 from mezzo.formats.dtypes import FORMATS, HIGH, QUANTIZED, DType, integer_span
 from mezzo.ir.graph import ConstantFacts
 from mezzo.ir.nodes import Kind, Node
-from mezzo.tables.facts import Function
+from mezzo.tables.facts import Function, Transfer
 
 _LARGEST_SCORE = 32.0
 _LEAST = 2 * _LARGEST_SCORE / FORMATS[HIGH].eps
@@ -59,7 +59,7 @@ def exact_masks(view: StructureView, may_end: Callable[[Node], bool]) -> frozens
         passes=lambda node: (
             view.function(node) in _COMBINES or view.moves(node) or truths.is_factor(node)
         ),
-        ends=lambda node: view.function(node) is Function.SOFTMAX and may_end(node),
+        ends=lambda node: takes_masks(view, node) and may_end(node),
     )
     return frozenset(
         value
@@ -84,11 +84,16 @@ def linked_by_masks(view: StructureView, masks: Iterable[int]) -> Iterator[tuple
             yield from ((maker, reader) for reader in readers)
     while queue:
         node = queue.pop()
-        if node.id not in visited and view.function(node) is not Function.SOFTMAX:
+        if node.id not in visited and not takes_masks(view, node):
             visited.add(node.id)
             readers = view.readers(node)
             queue += readers
             yield from ((node, reader) for reader in readers)
+
+
+def takes_masks(view: StructureView, node: Node) -> bool:
+    """Whether masks end in a node: a softmax, or attention in one operator."""
+    return view.function(node) is Function.SOFTMAX or view.transfer(node) is Transfer.ATTENTION
 
 
 def _drowns(facts: ConstantFacts) -> bool:

@@ -227,8 +227,8 @@ class Request:
     fuse: str = field(
         default="standard",
         metadata=OptionInfo(
-            "What to fuse: nothing, norms and activations written out in small operators"
-            " (operators), also what int8 gains by (standard), or that for floats too (simplify).",
+            "What to fuse: nothing, operators written out in small ones (operators), also what int8"
+            " gains by (standard), or that for floats too (simplify).",
             Form.CHOICE,
             OptionScope.OTHER,
             Panel.TARGET,

@@ -6,11 +6,19 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from mezzo.contracts.replacements import Filled, Operand, Replacement, Reshaped
+from mezzo.contracts.replacements import (
+    Computed,
+    Filled,
+    Integers,
+    Operand,
+    Replacement,
+    Reshaped,
+)
 from mezzo.formats.dtypes import DType
 from mezzo.onnx.files.blobs import Blobs
 from mezzo.onnx.normal_form.use_counts import UseCounts
 from mezzo.onnx.protos.entries import remove_where
+from mezzo.onnx.protos.names import fresh_name
 from mezzo.onnx.read.origins import copy_origin, title_of
 from mezzo.onnx.read.reading import OnnxReading
 
@@ -36,6 +44,9 @@ class _Writer:
         self._graph, self._handles, self._use_counts = reading.graph, reading.handles, use_counts
         self._stated: dict[int, set[str]] = {}  # names of values with a type, by scope
         self._gone: dict[int, set[int]] = {}  # protos to remove: ids by scope, alive in handles
+        self._integers: dict[tuple[int, ...], str] = {}  # names of new constants
+        # New nodes by scope, in order; each is computed once, and names its result.
+        self._computed: dict[int, dict[tuple[object, ...], onnx.NodeProto]] = {}
 
     def owner_of(self, replacement: Replacement) -> onnx.GraphProto | onnx.FunctionProto:
         return self._handles.owners[self._graph.nodes[replacement.nodes[-1]].scope]
@@ -48,18 +59,18 @@ class _Writer:
             helper.make_attribute(name, value) for name, value in replacement.attributes.items()
         )
         copy_origin(node, [last])
+        scope = self._graph.nodes[replacement.nodes[-1]].scope
         for number in replacement.nodes:
             self._use_counts.leave(*self._handles.proto(number).input)
-        node.input.extend(self._name_operand(each, node.name) for each in replacement.reads)
-        scope = self._graph.nodes[replacement.nodes[-1]].scope
+        node.input.extend(self._name_operand(each, node.name, scope) for each in replacement.reads)
         self._gone.setdefault(scope, set()).update(
             id(self._handles.proto(number)) for number in replacement.nodes[:-1]
         )
         self._state(replacement, last.output[0])
         last.CopyFrom(node)
 
-    def _name_operand(self, operand: Operand, node: str) -> str:
-        """The name of an operand, which gains a use; new constants are named after the node."""
+    def _name_operand(self, operand: Operand, node: str, scope: int) -> str:
+        """The name of an operand, which gains a use; what is new is named after the node."""
         if isinstance(operand, Filled):
             ones = np.full(operand.shape, operand.number, np.float32)
             return self._add(f"{node}.filled", numpy_helper.from_array(ones))
@@ -69,9 +80,39 @@ class _Writer:
             del tensor.dims[:]
             tensor.dims.extend(operand.shape)
             return self._add(self._graph.values[operand.value].name, tensor)
+        if isinstance(operand, Integers):
+            return self._add_integers(operand.numbers, node)
+        if isinstance(operand, Computed):
+            return self._compute(operand, node, scope)
         name: str = self._handles.proto(operand.node).input[operand.operand]
         self._use_counts.reads[name] += 1
         return name
+
+    def _compute(self, operand: Computed, node: str, scope: int) -> str:
+        """The name of a new operator's result."""
+        names = [self._name_operand(read, node, scope) for read in operand.reads]
+        nodes = self._computed.setdefault(scope, {})
+        key = (operand.op, *names, *operand.attributes.items())
+        if key in nodes:
+            for name in names:
+                self._use_counts.reads[name] -= 1
+        else:
+            name = fresh_name(self._use_counts.taken, f"{node}.{operand.op}")
+            nodes[key] = helper.make_node(operand.op, names, [name], name)
+            nodes[key].attribute.extend(
+                helper.make_attribute(*pair) for pair in operand.attributes.items()
+            )
+        result: str = nodes[key].output[0]
+        self._use_counts.reads[result] += 1
+        return result
+
+    def _add_integers(self, numbers: tuple[int, ...], node: str) -> str:
+        if numbers in self._integers:
+            self._use_counts.reads[self._integers[numbers]] += 1
+        else:
+            tensor = numpy_helper.from_array(np.array(numbers, np.int64))
+            self._integers[numbers] = self._add(f"{node}.sizes", tensor)
+        return self._integers[numbers]
 
     def _add(self, wish: str, tensor: onnx.TensorProto) -> str:
         name: str = self._use_counts.new_initializer(wish, tensor).name
@@ -97,4 +138,23 @@ class _Writer:
         removed = set[int]().union(*self._gone.values())
         for scope in self._gone:
             remove_where(self._handles.owners[scope].node, lambda node: id(node) in removed)
+        for scope, nodes in self._computed.items():
+            _insert(self._handles.owners[scope], {node.output[0]: node for node in nodes.values()})
         self._use_counts.prune()
+
+
+def _insert(graph: onnx.GraphProto | onnx.FunctionProto, new: dict[str, onnx.NodeProto]) -> None:
+    """Insert nodes, each before the first that reads its result."""
+    first: dict[str, int] = {}
+    for position, node in enumerate(graph.node):
+        for name in node.input:
+            if name in new:
+                first.setdefault(name, position)
+    latest = list(new)[::-1]
+    for name in latest:  # what one of them reads comes before it
+        for read in new[name].input:
+            if read in new:
+                first[read] = min(first.get(read, first[name]), first[name])
+    # Of those before one node, the latest comes first, and is pushed behind by the others.
+    for name in sorted(latest, key=lambda name: -first[name]):
+        graph.node.insert(first[name], new[name])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from mezzo.analysis.structure import StructureView
 from mezzo.ir.nodes import Kind, Node, Role
+from mezzo.tables.facts import Cost
 from mezzo.tables.policy import Category, NodeVerdict, Policy
 
 if TYPE_CHECKING:
@@ -55,10 +56,14 @@ def lift_exact(
 def lifted_by_kernels(
     view: StructureView, policy: Policy, split: "Partition | None"
 ) -> frozenset[int]:
-    """Operators computed in FP32 inside a kernel, whose denial by the policy this can lift."""
+    """Operators computed in FP32 inside a kernel, whose denial by the policy this can lift: those
+    of units, and attention in one operator.
+    """
+    trusts = policy.trusts_exact_masks
+    operators = view.nodes_where(lambda row: trusts and row.cost is Cost.ATTENTION)
     return frozenset(
         node.id
-        for _, node in computed_exactly(view, split)
+        for node in (*(node for _, node in computed_exactly(view, split)), *operators)
         if policy.judge(
             (node.signature.dialect, node.signature.op),
             view.rows[node.id],

@@ -4,11 +4,10 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from typing import TYPE_CHECKING
 
 from mezzo.analysis.structure import StructureView
-from mezzo.analysis.structure.exact_masks import exact_masks, linked_by_masks
+from mezzo.analysis.structure.exact_masks import exact_masks, linked_by_masks, takes_masks
 from mezzo.contracts.problem import Choice
 from mezzo.ir.nodes import Node
 from mezzo.planner.verdicts.exact import computed_exactly
-from mezzo.tables.facts import Function
 from mezzo.tables.policy import Category, NodeVerdict, Policy
 
 if TYPE_CHECKING:
@@ -52,8 +51,5 @@ def agreeing_on_masks(
         (producer.id, user.id)
         for producer, user in linked_by_masks(view, bounded)
         if Choice.LOW not in (choices[producer.id], choices[user.id])
-        and (
-            view.function(user) is not Function.SOFTMAX
-            or verdicts[user.id].category is not Category.DENY
-        )
+        and (not takes_masks(view, user) or verdicts[user.id].category is not Category.DENY)
     )

@@ -17,7 +17,7 @@ from mezzo.formats.dtypes import HALF_FORMATS, HIGH, DType
 from mezzo.tables.block_kernels import MATMUL_N_BITS, BlockKernel
 from mezzo.tables.fusions import Constraint, Fusion, Inside, Stage, Step
 from mezzo.tables.runtime import NVIDIA_GPU, Runtime
-from mezzo.tables.target import Gain, KernelListing, Refusal, Target, kernels
+from mezzo.tables.target import Gain, KernelListing, RaisedOperator, Refusal, Target, kernels
 
 _SINCE = "ONNX Runtime 1.31.1"
 _SOURCE = (
@@ -262,6 +262,22 @@ TARGET = Target(
         ),
     ),
     newest={"onnx": 26},
+    # Not with softmax_precision, which no kernel takes: they sum in FP32.
+    raised=(
+        RaisedOperator(
+            op="Attention",
+            source=(
+                "not timed here: microsoft/onnxruntime #27542, flash and memory-efficient kernels;"
+                " #27983, casts around 22 softmaxes make a model 1.4 times slower"
+            ),
+            since="ONNX Runtime 1.25",
+        ),
+        RaisedOperator(
+            op="RotaryEmbedding",
+            source="not timed here: docs/OperatorKernels.md, one kernel in place of six",
+            since=_SINCE,
+        ),
+    ),
     formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
     in_blocks=_IN_BLOCKS,
     fusions=_FUSIONS,
