@@ -104,11 +104,18 @@ class PrecisionLine:
 
 
 def float_of(line: PrecisionLine) -> DType:
-    """The low-precision float of a line; without one, the quantized format; the base of a line of
-    one level.
+    """The low-precision float of a line, of two the preferred one; without one, the quantized
+    format; the base of a line of one level.
     """
-    floats = [dtype for dtype in line.other_dtypes if dtype not in QUANTIZED]
-    return (*floats, *line.other_dtypes, line.base_dtype)[0]
+    return floats_of(line)[0]
+
+
+def floats_of(line: PrecisionLine) -> tuple[DType, ...]:
+    """The low-precision floats of a line, the preferred one first: a strategy takes the last level
+    among equal costs. Without one, the quantized format; the base of a line of one level.
+    """
+    floats = tuple(dtype for dtype in reversed(line.other_dtypes) if dtype not in QUANTIZED)
+    return floats or line.other_dtypes or (line.base_dtype,)
 
 
 def line_of(base: DType, *others: DType) -> PrecisionLine:

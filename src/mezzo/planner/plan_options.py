@@ -8,7 +8,7 @@ from mezzo.contracts.problem import MeasuredCosts
 from mezzo.contracts.strategy import Strategy
 from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import HIGH, DType
-from mezzo.formats.precision_line import PrecisionLine, float_of
+from mezzo.formats.precision_line import PrecisionLine, float_of, floats_of
 from mezzo.formats.quantization import Quantization
 from mezzo.tables.policy import Evidence, NamedFinding, Policy
 from mezzo.tables.target import Target
@@ -33,7 +33,7 @@ class PlanningOptions:
     `fixed_regions` run in the given dtype; both are patterns of `ByRegion`. `assumed`: ranges of
     graph inputs by name, for estimates without data. `found`: findings measured on data, which deny
     their nodes; `kept`: the same for decisions recorded in the model. `lifted`: measurements by
-    node name that overrule estimated findings. `quantized`: quantization parameters by value name;
+    float and node name that overrule estimated findings. `quantized`: quantization parameters by value name;
     None before calibration. `coarse`: nodes not quantized because one scale cannot represent the
     small values among their inputs. `quantize_mode`: "smart" or "full", see `choose_units`.
     `is_dynamic`: only kernels with dynamic quantization are used; `dynamic`: for a replayed plan,
@@ -55,7 +55,7 @@ class PlanningOptions:
     keep_regions: tuple[str, ...] = ()
     fixed_regions: tuple[tuple[str, DType], ...] = ()
     found: tuple[NamedFinding, ...] = ()
-    lifted: Mapping[str, Evidence] = field(default_factory=dict)
+    lifted: Mapping[DType, Mapping[str, Evidence]] = field(default_factory=dict)
     error_prices: Mapping[DType, Mapping[str, ErrorPrice]] = field(default_factory=dict)
     measured: MeasuredCosts | None = None
     assumed: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -78,3 +78,12 @@ class PlanningOptions:
     def low(self) -> DType:
         """The float beside the base, if there is one; else the only level beside it."""
         return float_of(self.line)
+
+    @property
+    def floats(self) -> tuple[DType, ...]:
+        """The floats beside the base, the preferred one first; else the only level beside it."""
+        return floats_of(self.line)
+
+    def evidence(self, low: DType) -> Mapping[str, Evidence]:
+        """Measurements that overrule estimated findings at a level, by node name."""
+        return self.lifted.get(low if low in self.floats else self.low, {})
