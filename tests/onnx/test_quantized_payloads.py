@@ -146,7 +146,7 @@ def test_streamed_weights_are_those_made_in_memory(tmp_path: Path, axis: int, dt
         hows["b"] = quantization(rng, dtype, b.size, 0)
     level = hows["w"].format
     model = open_model(tmp_path / "m.onnx")
-    reading = model.read(level, 19)
+    reading = model.read(level, version=19)
     graph = reading.graph
     values = {value.name: number for number, value in enumerate(graph.values)}
     edits: list[Edit] = [Quantize(values[name], how, takes_over=False) for name, how in hows.items()]

@@ -15,7 +15,7 @@ from mezzo.contracts.frontend import Model
 from mezzo.contracts.plans import Plan
 from mezzo.contracts.replacements import Replacement
 from mezzo.formats.dtypes import HIGH, QUANTIZED
-from mezzo.formats.precision_line import float_of
+from mezzo.formats.precision_line import floats_of
 from mezzo.ir.graph import Graph
 from mezzo.planner.options import Options
 from mezzo.planner.plan_options import PlanningOptions
@@ -39,7 +39,7 @@ def raise_operators(model: Model, options: Options) -> tuple[Model, Options]:
     is_possible = model.frontend.rewrites and planning.low not in (HIGH, *QUANTIZED)
     if not is_possible or not model.has_operators(CORES):
         return model, options
-    reading = model.read(planning.low)
+    reading = model.read(*planning.floats)
     own = reading.version
     if own is None:
         return model, options
@@ -65,7 +65,7 @@ def raise_operators(model: Model, options: Options) -> tuple[Model, Options]:
         if reachable is not None and reachable < wanted:
             wanted = max(own, _since(find(reading.graph, reachable)))
         if wanted > own:
-            reading = model.read(planning.low, wanted)
+            reading = model.read(*planning.floats, version=wanted)
         replacements = find(reading.graph, wanted)
     if not replacements:
         return model, options
@@ -78,10 +78,10 @@ def raised_as(model: Model, given: Plan) -> Model:
     """The model with the operators that a plan has in place of its nodes."""
     if not given.parts or not model.frontend.rewrites:
         return model
-    low = float_of(given.line)
-    reading = model.read(low)  # shapes are inferred at the model's own version, as for the plan
+    lows = floats_of(given.line)
+    reading = model.read(*lows)  # shapes are inferred at the model's own version, as for the plan
     if given.version is not None:
-        reading = model.read(low, given.version)
+        reading = model.read(*lows, version=given.version)
     graph, replaced = reading.graph, {name for part in given.parts for name in part}
     kept = {node.id for node in graph.nodes if node.name not in replaced}
     found = raised_in(FusionView(graph, rows_of(graph)), lambda row, match: True, kept)

@@ -33,7 +33,7 @@ from mezzo.formats.format_words import (
     spell_formats,
     words_of,
 )
-from mezzo.formats.precision_line import PrecisionLine, line_of, uniform
+from mezzo.formats.precision_line import PrecisionLine, uniform
 from mezzo.planner.choices.gains import SMALLEST, choose_by_tables, choose_format
 from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.recording import name_content

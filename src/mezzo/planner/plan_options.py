@@ -33,12 +33,12 @@ class PlanningOptions:
     `fixed_regions` run in the given dtype; both are patterns of `ByRegion`. `assumed`: ranges of
     graph inputs by name, for estimates without data. `found`: findings measured on data, which deny
     their nodes; `kept`: the same for decisions recorded in the model. `lifted`: measurements by
-    float and node name that overrule estimated findings. `quantized`: quantization parameters by value name;
-    None before calibration. `coarse`: nodes not quantized because one scale cannot represent the
-    small values among their inputs. `quantize_mode`: "smart" or "full", see `choose_units`.
-    `is_dynamic`: only kernels with dynamic quantization are used; `dynamic`: for a replayed plan,
-    the nodes that run so. `weight_bits`: weights are stored as integers of one
-    of these widths, in blocks; `in_blocks`: their storage by name, None for the usual one of the
+    float and node name that overrule estimated findings. `quantized`: quantization parameters by
+    value name; None before calibration. `coarse`: nodes not quantized because one scale cannot
+    represent the small values among their inputs. `quantize_mode`: "smart" or "full", see
+    `choose_units`. `is_dynamic`: only kernels with dynamic quantization are used; `dynamic`: for a
+    replayed plan, the nodes that run so. `weight_bits`: weights are stored as integers of one of
+    these widths, in blocks; `in_blocks`: their storage by name, None for the usual one of the
     target's kernels; `decode`: the share of time that matmuls run at one row. `error_prices` (by
     dtype and node name) and `measured` are costs for the strategy.
     """
