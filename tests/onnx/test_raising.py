@@ -174,7 +174,7 @@ def _written(op: str, seed: int) -> tuple[onnx.ModelProto, list[str]]:
 def _raised(model: onnx.ModelProto, *, opset: int | None = 23) -> tuple[onnx.ModelProto, list[Replacement]]:
     """The model at an opset with all that can be raised there, whatever the target."""
     opened = open_model(model)
-    reading = opened.read(DType.FLOAT16, opset)
+    reading = opened.read(DType.FLOAT16, version=opset)
     view = FusionView(reading.graph, rows_of(reading.graph))
     found = raised_in(view, lambda row, match: row.since <= (reading.version or 0), ())
     return (opened.raised(reading, found).original if found else model), found  # type: ignore[return-value]

@@ -378,12 +378,16 @@ def check_parameters(options: Options) -> Options:
 
 def check_levels(plan: Plan) -> None:
     """Raises InputError: no model can have the plan's levels."""
-    words = words_of(plan.lows)
-    if len(words) < len(plan.lows) or plan.line != _line_of(words):
+    line, words = plan.line, words_of(plan.lows)
+    is_known = len(words) == len(plan.lows)
+    is_pair = len(plan.lows) < 2 or (
+        line.base == 1 and len(plan.lows) == 2 and not QUANTIZED.issuperset(plan.lows)
+    )
+    if not is_known or not is_pair:
         raise InputError(
-            f"the plan has levels {', '.join(map(str, plan.line.dtypes))}, and a model takes {HIGH}"
-            f" and {join_with_or(map(str, LOW_DTYPES.values()))}, both, or one of them and"
-            f" {join_with_or(words_of(QUANTIZED))}; make a new plan with {verb('plan')}"
+            f"the plan has levels {', '.join(map(str, line.dtypes))}, and a model takes {HIGH}"
+            f" beside one of {', '.join(LEVEL_DTYPES)}, or between two, one of them"
+            f" {join_with_or(LOW_DTYPES)}; make a new plan with {verb('plan')}"
         )
 
 
