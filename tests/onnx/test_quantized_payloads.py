@@ -232,7 +232,7 @@ def test_older_models_are_raised_to_where_axes_are_known() -> None:
     node = reading.graph.by_name["a"]
     assert DType.QUANTIZED8 not in reading.graph.nodes[node].signature.legal
     assert opened.next_version(reading, {DType.QUANTIZED8: [node]}, None) == 13
-    raised = opened.read(DType.QUANTIZED8, 13)
+    raised = opened.read(DType.QUANTIZED8, version=13)
     assert DType.QUANTIZED8 in raised.graph.nodes[node].signature.legal
     assert opened.least_version(raised, reading, {DType.QUANTIZED8: [node]}) == 13
 
