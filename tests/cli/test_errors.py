@@ -49,7 +49,7 @@ CASES = [
     ),
     (
         (*CONVERT, "--to", "bf16,int8,fp16"),
-        "--to is 'bf16,int8,fp16', a format that takes scales with two floats, and a plan has one of them beside it; "
+        "--to is 'bf16,int8,fp16', a format that takes scales with two floats, and a plan has one of them with it; "
         "write --to int8,fp16 or --to int8,bf16",
     ),
     (

@@ -91,7 +91,7 @@ def test_format_may_stand_in_a_sequence(to: str | list[str] | tuple[str, ...]) -
         (
             ("fp16", "int8", "bf16"),
             "to is ('fp16', 'int8', 'bf16'), a format that takes scales with two floats, and a plan has one of them "
-            'beside it; write to="int8,fp16" or to="int8,bf16"',
+            'with it; write to="int8,fp16" or to="int8,bf16"',
         ),
     ],
 )

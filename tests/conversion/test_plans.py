@@ -480,7 +480,7 @@ def test_plan_of_three_levels_is_read_and_not_replayed(tmp_path: Path) -> None:
     assert mezzo.load_plan(save(loaded, tmp_path)) == loaded
     assert loaded.by_name["m1"].precision.compute is DType.BFLOAT16
     said = (
-        "the plan has levels bf16, f16, f32, and a model takes f32 beside one of fp16, bf16, int8, fp8, fp8-e5m2, or "
+        "the plan has levels bf16, f16, f32, and a model takes f32 with one of fp16, bf16, int8, fp8, fp8-e5m2, or "
         "between two, one of them fp16 or bf16; make a new plan with 'mezzo.plan'"
     )
     for attempt in (

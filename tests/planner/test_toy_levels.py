@@ -283,7 +283,7 @@ def test_plan_of_the_toy_dialect_is_saved_and_read_back(line: PrecisionLine, tmp
     assert to_json(loaded) == to_json(plan)
     said = ", ".join(map(str, line.dtypes))
     with pytest.raises(
-        InputError, match=f"^the plan has levels {said}, and a model takes f32 beside one of fp16, bf16"
+        InputError, match=f"^the plan has levels {said}, and a model takes f32 with one of fp16, bf16"
     ):
         check_levels(loaded)
     picture = draw(found.judged.problem, found.levels, plan)

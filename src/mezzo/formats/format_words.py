@@ -232,7 +232,7 @@ def read_formats(to: FormatLike) -> tuple[str, ...]:
     if scaled and len(floats) > 1:
         raise InputError(
             f"{option('to')} is {to!r}, a format that takes scales with two floats, and a plan has"
-            " one of them beside it; write"
+            " one of them with it; write"
             f" {join_with_or(setting('to', f'{scaled[0]},{word}') for word in floats)}"
         )
     return (*weights, *scaled, *floats)

@@ -386,7 +386,7 @@ def check_levels(plan: Plan) -> None:
     if not is_known or not is_pair:
         raise InputError(
             f"the plan has levels {', '.join(map(str, line.dtypes))}, and a model takes {HIGH}"
-            f" beside one of {', '.join(LEVEL_DTYPES)}, or between two, one of them"
+            f" with one of {', '.join(LEVEL_DTYPES)}, or between two, one of them"
             f" {join_with_or(LOW_DTYPES)}; make a new plan with {verb('plan')}"
         )
 

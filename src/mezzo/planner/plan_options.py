@@ -81,7 +81,7 @@ class PlanningOptions:
 
     @property
     def floats(self) -> tuple[DType, ...]:
-        """The floats beside the base, the preferred one first; else the only level beside it."""
+        """The floats next to the base, the preferred one first; else the only other level."""
         return floats_of(self.line)
 
     def evidence(self, low: DType) -> Mapping[str, Evidence]:
