@@ -125,8 +125,9 @@ def compare_strategies(
     """Plan a model with every strategy, the cheapest first. Arguments as of `mezzo.plan`.
 
     Args:
-        to: what to convert to: fp16, bf16 or int8, int8 with a float (int8,bf16), weights alone in
-            int4 or int8w, auto: what gains on this machine, or fp32: an FP16 or BF16 file back.
+        to: what to convert to: fp16, bf16 or int8, two of them (fp16,bf16 or int8,bf16), weights
+            alone in int4 or int8w, auto: what gains on this machine, or fp32: an FP16 or BF16 file
+            back.
         policy: how bold to be: a name of 'mezzo policies', or a .toml file.
         strategy: how to place the casts; see 'mezzo strategies'.
         target: what must run the result: a name of 'mezzo targets', or a .toml file.
@@ -314,8 +315,9 @@ def convert_folder(
     be low.
 
     Args:
-        to: what to convert to: fp16, bf16 or int8, int8 with a float (int8,bf16), weights alone in
-            int4 or int8w, auto: what gains on this machine, or fp32: an FP16 or BF16 file back.
+        to: what to convert to: fp16, bf16 or int8, two of them (fp16,bf16 or int8,bf16), weights
+            alone in int4 or int8w, auto: what gains on this machine, or fp32: an FP16 or BF16 file
+            back.
         policy: how bold to be: a name of 'mezzo policies', or a .toml file.
         strategy: how to place the casts; see 'mezzo strategies'.
         target: what must run the result: a name of 'mezzo targets', or a .toml file.
@@ -407,8 +409,9 @@ def llm(
     The result's account is that of its model, in `files`.
 
     Args:
-        to: what to convert to: fp16, bf16 or int8, int8 with a float (int8,bf16), weights alone in
-            int4 or int8w, auto: what gains on this machine, or fp32: an FP16 or BF16 file back.
+        to: what to convert to: fp16, bf16 or int8, two of them (fp16,bf16 or int8,bf16), weights
+            alone in int4 or int8w, auto: what gains on this machine, or fp32: an FP16 or BF16 file
+            back.
         policy: how bold to be: a name of 'mezzo policies', or a .toml file.
         strategy: how to place the casts; see 'mezzo strategies'.
         target: what must run the result: a name of 'mezzo targets', or a .toml file.
@@ -486,8 +489,9 @@ def plan(
     `convert`.
 
     Args:
-        to: what to convert to: fp16, bf16 or int8, int8 with a float (int8,bf16), weights alone in
-            int4 or int8w, auto: what gains on this machine, or fp32: an FP16 or BF16 file back.
+        to: what to convert to: fp16, bf16 or int8, two of them (fp16,bf16 or int8,bf16), weights
+            alone in int4 or int8w, auto: what gains on this machine, or fp32: an FP16 or BF16 file
+            back.
         policy: how bold to be: a name of 'mezzo policies', or a .toml file.
         strategy: how to place the casts; see 'mezzo strategies'.
         target: what must run the result: a name of 'mezzo targets', or a .toml file.
@@ -654,8 +658,9 @@ def sensitivity(
     The first samples of the data are used.
 
     Args:
-        to: what to convert to: fp16, bf16 or int8, int8 with a float (int8,bf16), weights alone in
-            int4 or int8w, auto: what gains on this machine, or fp32: an FP16 or BF16 file back.
+        to: what to convert to: fp16, bf16 or int8, two of them (fp16,bf16 or int8,bf16), weights
+            alone in int4 or int8w, auto: what gains on this machine, or fp32: an FP16 or BF16 file
+            back.
         strategy: how to place the casts; see 'mezzo strategies'.
         target: what must run the result: a name of 'mezzo targets', or a .toml file.
         include: ask for low precision: a glob on node names, or 'op:Softmax'. Repeatable.
@@ -748,8 +753,9 @@ def tune(
     without information stay FP32.
 
     Args:
-        to: what to convert to: fp16, bf16 or int8, int8 with a float (int8,bf16), weights alone in
-            int4 or int8w, auto: what gains on this machine, or fp32: an FP16 or BF16 file back.
+        to: what to convert to: fp16, bf16 or int8, two of them (fp16,bf16 or int8,bf16), weights
+            alone in int4 or int8w, auto: what gains on this machine, or fp32: an FP16 or BF16 file
+            back.
         strategy: how to place the casts; see 'mezzo strategies'.
         target: what must run the result: a name of 'mezzo targets', or a .toml file.
         include: ask for low precision: a glob on node names, or 'op:Softmax'. Repeatable.

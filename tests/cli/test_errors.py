@@ -48,9 +48,9 @@ CASES = [
         "--to is 'bf16,bf16', which says a format twice; say each once",
     ),
     (
-        (*CONVERT, "--to", "bf16,fp16"),
-        "--to is 'bf16,fp16', two floats besides FP32, and neither holds the other's numbers: one has the range, the "
-        "other the digits; write --to bf16 or --to fp16",
+        (*CONVERT, "--to", "bf16,int8,fp16"),
+        "--to is 'bf16,int8,fp16', a format that takes scales with two floats, and a plan has one of them with it; "
+        "write --to int8,fp16 or --to int8,bf16",
     ),
     (
         (*CONVERT, "--policy", "bold"),

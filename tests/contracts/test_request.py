@@ -90,9 +90,9 @@ def test_format_may_stand_in_a_sequence(to: str | list[str] | tuple[str, ...]) -
         ("bf16,", "to is ''; choose one of fp16, bf16, int8, fp8, fp8-e5m2, int4, int8w"),
         (["fp16", "fp16"], "to is ['fp16', 'fp16'], which says a format twice; say each once"),
         (
-            ("fp16", "bf16"),
-            "to is ('fp16', 'bf16'), two floats besides FP32, and neither holds the other's numbers: one has the "
-            'range, the other the digits; write to="fp16" or to="bf16"',
+            ("fp16", "int8", "bf16"),
+            "to is ('fp16', 'int8', 'bf16'), a format that takes scales with two floats, and a plan has one of them "
+            'with it; write to="int8,fp16" or to="int8,bf16"',
         ),
     ],
 )

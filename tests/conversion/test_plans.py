@@ -469,19 +469,19 @@ def test_storage_that_no_plan_has_is_refused(changes: dict[str, object], words: 
 
 
 def test_plan_of_three_levels_is_read_and_not_replayed(tmp_path: Path) -> None:
-    """No ONNX model is converted to two floats, and what looks at plans alone takes any."""
+    """Every level converts into FP32, and what looks at plans alone takes any."""
     place = save(mezzo.plan(parse(_TEXT)), tmp_path)
     pair = mezzo.load_plan(place)
     document = json.loads(place.read_text())
-    place.write_text(json.dumps(document | {"levels": ["bf16", "f32", "f16"]}))
+    place.write_text(json.dumps(document | {"levels": ["bf16", "f16", "f32"]}))
     edit(place, "m1", precision="bf16")
     loaded = mezzo.load_plan(place)
     assert (loaded.high, loaded.lows) == (DType.FLOAT32, (DType.BFLOAT16, DType.FLOAT16))
     assert mezzo.load_plan(save(loaded, tmp_path)) == loaded
     assert loaded.by_name["m1"].precision.compute is DType.BFLOAT16
     said = (
-        "the plan has levels bf16, f32, f16, and a model takes f32 and one of f16, bf16, and int8, fp8 or fp8-e5m2 "
-        "beside them; make a new plan with 'mezzo.plan'"
+        "the plan has levels bf16, f16, f32, and a model takes f32 with one of fp16, bf16, int8, fp8, fp8-e5m2, or "
+        "between two, one of them fp16 or bf16; make a new plan with 'mezzo.plan'"
     )
     for attempt in (
         lambda: replay(_TEXT, place),

@@ -148,8 +148,9 @@ def test_two_formats_with_scales_do_not_go_together() -> None:
         read_formats("int8,fp8,bf16")
 
 
-def test_two_floats_do_not_go_together_and_nothing_is_said_twice() -> None:
-    with pytest.raises(InputError, match=r'two floats besides FP32.*write to="fp16" or to="bf16"'):
-        read_formats("int8,fp16,bf16")
+def test_two_floats_do_not_go_beside_scales_and_nothing_is_said_twice() -> None:
+    assert read_formats("bf16,int4,fp16") == ("int4", "fp16", "bf16")
+    with pytest.raises(InputError, match=r'with two floats.*write to="int8,fp16" or to="int8,bf16"'):
+        read_formats("fp16,int8,bf16")
     with pytest.raises(InputError, match="says a format twice"):
         read_formats("int8,i8")

@@ -90,10 +90,10 @@ def test_the_search_emulates_what_the_file_answers(to: str, target: str, storage
     result = mezzo.convert(source, to=to, target=target, data=data, include=["a", "b"])
     options = read_options(Request(to=to, target=target, include=("a", "b")))
     model = open_model(source)
-    reading = model.read(options.planning.low, 19)
+    reading = model.read(options.planning.low, version=19)
     judged = judge(reading.graph, replace(options.planning, quantized=parameters(result)))
     emulator = lab_of(model).emulator(
-        model.read(options.planning.low, 19),
+        model.read(options.planning.low, version=19),
         options.planning.line.other_dtypes,
         quantized=quantized_ports(judged.problem),
     )

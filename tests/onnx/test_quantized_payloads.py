@@ -146,7 +146,7 @@ def test_streamed_weights_are_those_made_in_memory(tmp_path: Path, axis: int, dt
         hows["b"] = quantization(rng, dtype, b.size, 0)
     level = hows["w"].format
     model = open_model(tmp_path / "m.onnx")
-    reading = model.read(level, 19)
+    reading = model.read(level, version=19)
     graph = reading.graph
     values = {value.name: number for number, value in enumerate(graph.values)}
     edits: list[Edit] = [Quantize(values[name], how, takes_over=False) for name, how in hows.items()]
@@ -232,7 +232,7 @@ def test_older_models_are_raised_to_where_axes_are_known() -> None:
     node = reading.graph.by_name["a"]
     assert DType.QUANTIZED8 not in reading.graph.nodes[node].signature.legal
     assert opened.next_version(reading, {DType.QUANTIZED8: [node]}, None) == 13
-    raised = opened.read(DType.QUANTIZED8, 13)
+    raised = opened.read(DType.QUANTIZED8, version=13)
     assert DType.QUANTIZED8 in raised.graph.nodes[node].signature.legal
     assert opened.least_version(raised, reading, {DType.QUANTIZED8: [node]}) == 13
 

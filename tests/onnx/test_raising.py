@@ -174,7 +174,7 @@ def _written(op: str, seed: int) -> tuple[onnx.ModelProto, list[str]]:
 def _raised(model: onnx.ModelProto, *, opset: int | None = 23) -> tuple[onnx.ModelProto, list[Replacement]]:
     """The model at an opset with all that can be raised there, whatever the target."""
     opened = open_model(model)
-    reading = opened.read(DType.FLOAT16, opset)
+    reading = opened.read(DType.FLOAT16, version=opset)
     view = FusionView(reading.graph, rows_of(reading.graph))
 
     def accepts(op: str, since: int, attributes: Mapping[str, object]) -> bool:

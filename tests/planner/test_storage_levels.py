@@ -58,7 +58,7 @@ def _random_model(seed: int) -> onnx.ModelProto:
 def _excess(to: str, target: str, seed: int) -> float:
     """What the chosen plan costs above the cheapest of all storages, over the time of the contested matmuls in FP32."""
     planning = read_options(Request(to=to, target=target, decode=_SHARES[seed % len(_SHARES)])).planning
-    graph = open_source(_random_model(seed), False, None).read(planning.low, None).graph
+    graph = open_source(_random_model(seed), False, None).read(planning.low, version=None).graph
     weights = uniform_weights(graph, planning.target, planning.weight_bits, frozenset())
     contested = contested_weights(weights, planning)
 

@@ -71,7 +71,7 @@ def _sharing(given: Mapping[fx.Node, Any]) -> dict[fx.Node, list[str]]:
 def disobeyed(planned: RewrittenGraph) -> list[str]:
     """Operators of a graph, not of a body, that run in another format than the region around them asks for."""
     precisions = {node.name: node.precision.compute for node in planned.plan.nodes}
-    low = planned.reading.low
+    (low,) = planned.reading.lows
     found = []
     for node, calls in zip(planned.reading.graph.nodes, planned.reading.calls, strict=True):
         word = (calls[0].meta.get("custom") or {}).get(KEY) if calls else None

@@ -71,7 +71,7 @@ def cases(most: int = 14) -> "st.SearchStrategy[Case]":
 def graph_of(model: onnx.ModelProto, low: DType) -> Graph:
     return read(
         model,
-        low,
+        (low,),
         value_sizes(model, model.SerializeToString(), may_crash=True),
         partial(facts, blobs=Blobs("the model")),
     )[0]

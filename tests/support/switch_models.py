@@ -67,7 +67,7 @@ def differing(
     converted = mezzo.convert(model, to=to, **options)
     wanted = emulated_session(converted.model, accumulation=accumulation).run(feeds)
     opened = open_model(model)
-    reading = opened.read(LOW_DTYPES[to], converted.plan.version)
+    reading = opened.read(LOW_DTYPES[to], version=converted.plan.version)
     graph = reading.graph
     low = {graph.by_name[n.name]: n.precision.compute for n in converted.plan.nodes if n.precision.compute is not HIGH}
     limits = {graph.nodes[graph.by_name[name]].outputs[0]: limit for name, limit in converted.plan.limits}

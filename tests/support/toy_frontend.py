@@ -116,7 +116,7 @@ class Reading:
 
     graph: Graph
     program: ToyProgram
-    low: DType
+    lows: tuple[DType, ...]
     dialect = toy_dialect.DIALECT
 
     @property
@@ -179,13 +179,13 @@ class ToyModel:
         found = _find_fault(self.original)
         return Standing(None if found is None else found[0])
 
-    def read(self, low: DType, version: int | None = None) -> Reading:
+    def read(self, *lows: DType, version: int | None = None) -> Reading:
         program = replace(self.original, version=version or self.version)
         if {*program.dtypes.values()} != {HIGH}:
             raise ModelError(f"{self.name} is low already; convert what it was made of")
         graph = toy_dialect.read(program.text)
         nodes = tuple(node._replace(signature=_at(node.signature, program.version)) for node in graph.nodes)
-        return Reading(replace(graph, nodes=nodes), program, low)
+        return Reading(replace(graph, nodes=nodes), program, lows)
 
     def next_version(self, reading: AnyReading, wanted: Mapping[DType, Sequence[int]], limit: int | None) -> int | None:
         assert reading.version is not None, "every program states one"
@@ -218,7 +218,9 @@ class ToyModel:
     ) -> "ToyModel":
         return self
 
-    def replaced(self, result: ToyProgram, low: DType, find: Callable[[Graph], Sequence[Replacement]]) -> ToyProgram:
+    def replaced(
+        self, result: ToyProgram, lows: Sequence[DType], find: Callable[[Graph], Sequence[Replacement]]
+    ) -> ToyProgram:
         return result
 
     def has_operators(self, names: Set[str]) -> bool:

@@ -260,7 +260,7 @@ def test_lifting_denies_nobody_and_leaves_the_rest_alone(case: Case) -> None:
     graph, planning = case.graph(), case.planning()
     before = judge(graph, planning).verdicts()
     everything = {node.name: Evidence("all of it fits", True) for node in graph.nodes}
-    after = judge(graph, replace(planning, lifted=everything)).verdicts()
+    after = judge(graph, replace(planning, lifted={planning.low: everything})).verdicts()
     for node, old, new in zip(graph.nodes, before, after, strict=True):
         if new.category is Category.DENY:
             assert old.category is Category.DENY, (case, node.name)

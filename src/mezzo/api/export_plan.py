@@ -11,7 +11,7 @@ from mezzo.conversion.conversion import convert_model
 from mezzo.conversion.new_plan import aliases_in
 from mezzo.conversion.results import open_source
 from mezzo.formats.dtypes import HIGH
-from mezzo.formats.precision_line import float_of, uniform
+from mezzo.formats.precision_line import floats_of, uniform
 from mezzo.io.planfile import load_plan
 from mezzo.planner.options import replay_options
 from mezzo.plugins.discovery import exporter, op_facts
@@ -55,7 +55,7 @@ def export_plan(
         opened = open_source(model, trust_external_paths, progress)
         graph = convert_model(opened, replay_options({}, plan), plan)[0].reading.graph
         if plan.parts:
-            graph = opened.read(float_of(plan.line)).graph
+            graph = opened.read(*floats_of(plan.line)).graph
         plan = replace(plan, make_names=lambda: aliases_in(graph))
     return chosen.render(_with_parts(plan))
 

@@ -97,7 +97,7 @@ def find_unit(src: str | os.PathLike[str], node: str, options: PlanOptions) -> F
     request = planning_request_of(options)
     opened = open_source(src, request.trust_external_paths, None)
     planned, chosen = raise_operators(opened, read_options(request))
-    target, graph = chosen.planning.target, planned.read(chosen.planning.low).graph
+    target, graph = chosen.planning.target, planned.read(*chosen.planning.floats).graph
     return _name_partition(graph, split_graph(graph, target), target).unit_of.get(node)
 
 

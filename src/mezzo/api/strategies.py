@@ -12,7 +12,7 @@ from mezzo.contracts.frontend import Progress
 from mezzo.contracts.options.keyword_types import PlanOptions
 from mezzo.contracts.options.keywords import documents_options
 from mezzo.contracts.problem import Problem
-from mezzo.contracts.strategy import conversions, cost
+from mezzo.contracts.strategy import casts_of, conversions, cost
 from mezzo.conversion.judged_model import judge_model
 from mezzo.conversion.results import open_source, read_plan_options
 from mezzo.ir.nodes import Kind
@@ -73,12 +73,12 @@ def try_strategies(
 def _measure(problem: Problem, name: str, levels: Sequence[int]) -> StrategyRow:
     columns = problem.graph.columns
     decided = columns.is_kind(Kind.OP) & ~problem.is_absent
-    casts, line = conversions(problem, levels), problem.line
+    line = problem.line
     cast_bytes = sum(
         int(columns.value_elements[value] * columns.value_repeats[value])
         * line.conversion_bits(threshold)
         // 8
-        for value, threshold, _ in casts
+        for value, threshold, _ in conversions(problem, levels)
     )
     node_levels = np.array(levels, np.int64)
     counts = {
@@ -88,7 +88,7 @@ def _measure(problem: Problem, name: str, levels: Sequence[int]) -> StrategyRow:
         strategy=name,
         low_nodes=sum(counts.values()),
         nodes=int(decided.sum()),
-        casts=len(casts),
+        casts=len(casts_of(problem, levels)),
         cast_bytes=cast_bytes,
         cost=cost(problem, levels),
         to_least=None,

@@ -161,7 +161,7 @@ def tune(
             return finish(model, decided, result, dst, overwrite=overwrite, measured=measured)
         whole_goal = goal
         model, chosen, goal, stored_error, rounded = stored.with_storage()
-    graph = model.read(chosen.planning.low).graph
+    graph = model.read(*chosen.planning.floats).graph
     scores = ScoreCache.of(session, graph, dict(chosen.settings))
     model, chosen = _calibrated(model, chosen, session)
     # If the time limit cut corrections short, a resumed run has another model: keep no ranges.

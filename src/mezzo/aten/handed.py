@@ -20,8 +20,8 @@ class HandedModel(TorchModel):
         super().__init__(program, progress)
         self._journal = EditJournal(program.graph)
 
-    def read(self, low: DType, version: int | None = None) -> TorchReading:
-        return read_program(self.original, low, self._unread)
+    def read(self, *lows: DType, version: int | None = None) -> TorchReading:
+        return read_program(self.original, lows, self._unread)
 
     @property
     def _unread(self) -> frozenset[str]:

@@ -73,8 +73,8 @@ class TorchModel:
     def size_bytes(self) -> int:
         return self.size_of(self.original)
 
-    def read(self, low: DType, version: int | None = None) -> TorchReading:
-        return read_program(self.original, low)
+    def read(self, *lows: DType, version: int | None = None) -> TorchReading:
+        return read_program(self.original, lows)
 
     def next_version(
         self, reading: AnyReading, wanted: Mapping[DType, Sequence[int]], limit: int | None
@@ -152,7 +152,10 @@ class TorchModel:
         return Applied((), None)
 
     def replaced(
-        self, result: Rewritten, low: DType, find: Callable[[Graph], Sequence[Replacement]]
+        self,
+        result: Rewritten,
+        lows: Sequence[DType],
+        find: Callable[[Graph], Sequence[Replacement]],
     ) -> Rewritten:
         return result
 

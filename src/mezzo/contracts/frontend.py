@@ -185,7 +185,7 @@ class Model(Protocol):
 
     # -- reading -----------------------------------------------------------------------------------
 
-    def read(self, low: DType, version: int | None = None) -> Reading:
+    def read(self, *lows: DType, version: int | None = None) -> Reading:
         """Read the model as a graph, at another opset if requested. Raises ModelError: its
         structure is invalid.
         """
@@ -288,10 +288,13 @@ class Model(Protocol):
         """Side effects of applying edits to the reading."""
 
     def replaced(
-        self, result: Artifact, low: "DType", find: "Callable[[Graph], Sequence[Replacement]]"
+        self,
+        result: Artifact,
+        lows: "Sequence[DType]",
+        find: "Callable[[Graph], Sequence[Replacement]]",
     ) -> Artifact:
         """A copy of the result with each group that `find` returns for its graph replaced by one
-        operator; `low` is the low float for reading.
+        operator; `lows` are the low floats for reading.
         """
 
     def unchanged(self, reading: Reading) -> Artifact:

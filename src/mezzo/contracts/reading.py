@@ -21,7 +21,7 @@ class Extract(NamedTuple):
 
 
 class Reading(Protocol):
-    """A graph read from a model for the dtype `low`; usable for one application of edits.
+    """A graph read from a model for the dtypes `lows`; usable for one application of edits.
 
     Names are stable: the same model gives the same names, also at another opset if the node exists
     there. `dialect`: of its operators; `version`: the opset it was read at, None if the model
@@ -31,7 +31,7 @@ class Reading(Protocol):
     @property
     def graph(self) -> "Graph": ...
     @property
-    def low(self) -> DType: ...
+    def lows(self) -> tuple[DType, ...]: ...
     @property
     def dialect(self) -> str: ...
     @property

@@ -60,8 +60,19 @@ def _differing(problem: Problem, levels: Sequence[int]) -> "Iterator[tuple[int, 
 
 
 def casts_of(problem: Problem, levels: Sequence[int]) -> list[tuple[int, DType]]:
-    """The casts that an assignment needs: one per value and dtype without a form."""
-    return [(value, problem.line.dtypes[level]) for value, _, level in conversions(problem, levels)]
+    """The casts that an assignment needs: one per value and dtype without a form. A conversion
+    between two levels through the base is one cast, unless some use reads the base form.
+    """
+    line, columns = problem.line, problem.graph.columns
+    reads_base = columns.use_value[
+        problem.is_convertible & (problem.needed_levels(levels) == line.base)
+    ]
+    read_at_base = frozenset(reads_base.tolist())
+    return [
+        (value, line.dtypes[level])
+        for value, _, level in conversions(problem, levels)
+        if level != line.base or value in read_at_base
+    ]
 
 
 def cost(problem: Problem, levels: Sequence[int]) -> int:

@@ -105,7 +105,7 @@ def decide_and_apply(
     if given is not None:
         fused = fused_as(model, given, options.planning.target.respellings)
         model = with_rounded_weights(fused, given).corrected(given.corrected)
-        model = rescaled(model, given.scaled, options.planning.low)
+        model = rescaled(model, given.scaled, options.planning.floats)
     if given is None and options.recalled is not None and not asks_for_more(options):
         return _keep(model, options, options.recalled)
     banned: dict[str, str] = {}
@@ -159,7 +159,7 @@ def _tell(model: Model, stage: str) -> None:
 def _leave_alone(model: Model, options: Options, fault: str) -> tuple[Decided, Artifact]:
     """The unchanged model, with the reason: the checker refuses every conversion of it."""
     planning = options.planning
-    reading = model.read(planning.low)
+    reading = model.read(*planning.floats)
     judged = judge(reading.graph, planning)
     because = f"{model.frontend.words.checker} refuses any change: {fault[:200]}"
     banned = {node.name: because for node in reading.graph.nodes}
@@ -193,7 +193,7 @@ def _keep(model: Model, options: Options, recalled: Recalled) -> tuple[Decided, 
     Raises:
         ModelError: the model is not valid.
     """
-    reading = model.read(options.planning.low)
+    reading = model.read(*options.planning.floats)
     judged = judge(reading.graph, replace(options.planning, in_blocks={}))
     levels = judged.problem.given_levels
     plan = make_plan(judged, levels, (), reading, None, options, {})

@@ -12,7 +12,7 @@ from mezzo.conversion.judged_model import judge_model
 from mezzo.conversion.raising import raise_operators, raised_as
 from mezzo.formats.block_storage import BlockForm
 from mezzo.formats.dtypes import HIGH, size_bits
-from mezzo.formats.precision_line import PrecisionLine, float_of
+from mezzo.formats.precision_line import PrecisionLine, floats_of
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
 from mezzo.planner.options import Options
@@ -62,7 +62,7 @@ def _fuse(model: Model, options: Options) -> tuple[Model, Options]:
     planning = options.planning
     if not _is_fused(planning.line, options.fuse, bool(planning.weight_bits)):
         return model, options
-    reading = model.read(planning.low)
+    reading = model.read(*planning.floats)
     graph, quantized = reading.graph, planning.line.quantized_format
     if _came_quantized(graph):
         return model, options
@@ -80,7 +80,7 @@ def _fuse(model: Model, options: Options) -> tuple[Model, Options]:
     )
     if fused is model:
         return model, options
-    fused_graph = fused.read(planning.low).graph
+    fused_graph = fused.read(*planning.floats).graph
     include = tuple(_still_asked(planning.include, graph, fused_graph))
     notes = (*options.notes, _tell(graph, fused_graph))
     return fused, replace(options, planning=replace(planning, include=include), notes=notes)
@@ -97,7 +97,7 @@ def fused_as(model: Model, given: Plan, respellings: Sequence[Respelling] = ()) 
     model = raised_as(model, given)
     if not _is_fused(given.line, fuse, bool(given.in_blocks)):
         return model
-    reading = model.read(float_of(given.line), given.version)
+    reading = model.read(*floats_of(given.line), version=given.version)
     if _came_quantized(reading.graph):
         return model
     ops = {name: node.op for name, node in given.by_name.items()}

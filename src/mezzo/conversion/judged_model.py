@@ -38,7 +38,7 @@ def least_for_blocks(model: Model, judged: Judged) -> int | None:
 
 def judge_at(model: Model, options: Options, version: int | None) -> tuple[Reading, Judged]:
     """Read a model at a version (None: its own) and assign verdicts to its nodes."""
-    reading = model.read(options.planning.low, version)
+    reading = model.read(*options.planning.floats, version=version)
     return reading, judge(reading.graph, options.planning)
 
 

@@ -37,7 +37,7 @@ def with_norm_quotients(
         quotients.extend(quotients_in(view, split, dtypes))
         return quotients
 
-    written = model.replaced(result, options.planning.low, find)
+    written = model.replaced(result, options.planning.floats, find)
     if not quotients or model.fault(decided.reading.graph, written) is not None:
         return decided, result
     verb, formats = "is" if len(quotients) == 1 else "are", join_with_or(sorted(map(str, dtypes)))

@@ -18,7 +18,7 @@ from mezzo.contracts.plans import Plan
 from mezzo.contracts.reading import Reading
 from mezzo.contracts.replacements import Replacement
 from mezzo.formats.dtypes import HIGH, QUANTIZED
-from mezzo.formats.precision_line import float_of
+from mezzo.formats.precision_line import floats_of
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
 from mezzo.planner.options import Options
@@ -44,7 +44,7 @@ def raise_operators(model: Model, options: Options) -> tuple[Model, Options]:
     target = planning.target
     if not is_possible or not model.has_operators(cores(target.raised_operators)):
         return model, options
-    reading = model.read(planning.low)
+    reading = model.read(*planning.floats)
     own = reading.version
     if own is None:
         return model, options
@@ -68,7 +68,7 @@ def raise_operators(model: Model, options: Options) -> tuple[Model, Options]:
         if reachable is not None and reachable < wanted:
             limit = max(own, reachable)
         else:
-            newer = model.read(planning.low, wanted)
+            newer = model.read(*planning.floats, version=wanted)
             found = find(newer, wanted)
             if not _loses_kernels(planning, reading.graph, newer.graph, found):
                 reading, replacements = newer, found
@@ -86,10 +86,10 @@ def raised_as(model: Model, given: Plan) -> Model:
     """The model with the operators that a plan has in place of its nodes."""
     if not given.parts or not model.frontend.rewrites:
         return model
-    low = float_of(given.line)
-    reading = model.read(low)  # shapes are inferred at the model's own version, as for the plan
+    lows = floats_of(given.line)
+    reading = model.read(*lows)  # shapes are inferred at the model's own version, as for the plan
     if given.version is not None:
-        reading = model.read(low, given.version)
+        reading = model.read(*lows, version=given.version)
     graph, replaced = reading.graph, {name for part in given.parts for name in part}
     kept = {node.id for node in graph.nodes if node.name not in replaced}
     found = _raised_in(model, reading, lambda op, since, attributes: True, kept)

@@ -68,7 +68,7 @@ def read_record(model: Model) -> tuple[Recalled | None, str | None]:
         if entry.text is None:
             raise ValueError(entry.fault)
         provenance = read_text(entry.text)
-        return _verify(entry.text, provenance, model.read(provenance.low).graph), None
+        return _verify(entry.text, provenance, model.read(*provenance.floats).graph), None
     except ValueError as error:
         return None, f"what the file tells of how it was made is not heeded: {error}"
 
@@ -86,13 +86,13 @@ def _verify(text: str, provenance: Provenance, graph: Graph) -> Recalled:
         raise ValueError(
             "the file's nodes have other names, operators or places than those it tells of"
         )
-    rows = provenance.each_row()
+    rows, floats = provenance.each_row(), frozenset(provenance.floats)
     for node, row in zip(nodes, rows, strict=True):
         dtype = HIGH if row.precision.compute in QUANTIZED else row.precision.compute
-        if (node.signature.dtype is provenance.low) != (dtype is provenance.low):
+        found = node.signature.dtype
+        if found is not dtype and not floats.isdisjoint((found, dtype)):
             raise ValueError(
-                f"node {node.name!r} is {node.signature.dtype} in the file and {dtype} in what it"
-                " tells"
+                f"node {node.name!r} is {found} in the file and {dtype} in what it tells"
             )
     _verify_quantized(graph, nodes, rows)
     planned = _plan(provenance, graph, nodes, rows)
@@ -133,7 +133,7 @@ def _plan(
 ) -> list[PlannedNode]:
     """The plan's nodes from the record, with reasons of "follows" derived again."""
     reasons: list[Reason | None] = [None] * len(graph.nodes)
-    line = line_of(*dict.fromkeys((HIGH, provenance.low)))
+    line = line_of(*dict.fromkeys((HIGH, *provenance.floats)))
     levels = [line.level_of(node.signature.dtype) or line.base for node in graph.nodes]
     is_planned = [False] * len(graph.nodes)
     for position, (node, row) in enumerate(zip(nodes, rows, strict=True)):
@@ -153,7 +153,7 @@ def _plan(
         reason = reasons[node.id] or default
         cause_name = None if reason.cause is None else graph.nodes[reason.cause].name
         dtype = node.signature.dtype
-        is_recorded = dtype in (provenance.low, None) or row.precision.compute in QUANTIZED
+        is_recorded = dtype in (*provenance.floats, None) or row.precision.compute in QUANTIZED
         precision = row.precision if is_recorded or dtype is None else uniform(dtype)
         planned.append(
             PlannedNode(

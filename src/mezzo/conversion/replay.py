@@ -13,7 +13,7 @@ from mezzo.contracts.problem import Choice, LevelChoices, Problem
 from mezzo.contracts.reading import Reading
 from mezzo.conversion.decided import Decided, refuse_out_of_range
 from mezzo.conversion.recall import spell_replay
-from mezzo.formats.precision_line import float_of, uniform
+from mezzo.formats.precision_line import floats_of, uniform
 from mezzo.ir.nodes import Kind
 from mezzo.planner.check import check, check_nodes
 from mezzo.planner.choices.gains import recorded_gain
@@ -111,7 +111,7 @@ def read_for(model: Model, given: Plan) -> Reading:
             f" make a new one with {verb('plan')}"
         )
     check_levels(given)
-    return model.read(float_of(given.line), given.version)
+    return model.read(*floats_of(given.line), version=given.version)
 
 
 def _levels_of(plan: Plan, problem: Problem) -> tuple[list[int], Problem]:

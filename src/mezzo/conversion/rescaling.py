@@ -11,7 +11,7 @@ from mezzo.formats.dtypes import DType
 from mezzo.planner.planner import rows_of
 
 
-def rescaled(model: Model, scaled: Sequence[ScaledValue], low: DType) -> Model:
+def rescaled(model: Model, scaled: Sequence[ScaledValue], lows: Sequence[DType]) -> Model:
     """The model with values stored times powers of two; itself without any. Its answers are the
     same.
 
@@ -19,7 +19,7 @@ def rescaled(model: Model, scaled: Sequence[ScaledValue], low: DType) -> Model:
     """
     if not scaled:
         return model
-    reading = model.read(low)
+    reading = model.read(*lows)
     graph = reading.graph
     numbers = {value.name: number for number, value in enumerate(graph.values)}
     exponents = {}

@@ -222,18 +222,18 @@ def read_formats(to: FormatLike) -> tuple[str, ...]:
     if len(set(words)) < len(words):
         raise InputError(f"{what} is {to!r}, which says a format twice; say each once")
     weights = [word for word in WEIGHT_BITS if word in words]
-    floats = [word for word in words if word in LOW_DTYPES]
+    floats = [word for word in LOW_DTYPES if word in words]
     scaled = [word for word in words if word not in (*LOW_DTYPES, *WEIGHT_BITS)]
     if len(scaled) > 1:
         raise InputError(
             f"{option('to')} is {to!r}, two formats that take scales, and a plan has one; write "
             f"{join_with_or(setting('to', word) for word in scaled)}"
         )
-    if len(floats) > 1:
+    if scaled and len(floats) > 1:
         raise InputError(
-            f"{option('to')} is {to!r}, two floats besides FP32, and neither holds the other's"
-            " numbers: one has the range, the other the digits; write"
-            f" {join_with_or(setting('to', word) for word in floats)}"
+            f"{option('to')} is {to!r}, a format that takes scales with two floats, and a plan has"
+            " one of them with it; write"
+            f" {join_with_or(setting('to', f'{scaled[0]},{word}') for word in floats)}"
         )
     return (*weights, *scaled, *floats)
 

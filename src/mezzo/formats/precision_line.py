@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from mezzo.formats.dtypes import QUANTIZED, DType, size_bits
+from mezzo.formats.dtypes import LOW_DTYPES, QUANTIZED, DType, size_bits
 
 
 class Precision(NamedTuple):
@@ -104,11 +104,18 @@ class PrecisionLine:
 
 
 def float_of(line: PrecisionLine) -> DType:
-    """The low-precision float of a line; without one, the quantized format; the base of a line of
-    one level.
+    """The first of `floats_of`."""
+    return floats_of(line)[0]
+
+
+def floats_of(line: PrecisionLine) -> tuple[DType, ...]:
+    """The low-precision floats of a line that a model can be converted to, the preferred one first:
+    among equal costs a strategy takes the last level. Without one, the first other level; the base
+    of a line of one level.
     """
-    floats = [dtype for dtype in line.other_dtypes if dtype not in QUANTIZED]
-    return (*floats, *line.other_dtypes, line.base_dtype)[0]
+    others = tuple(line.dtypes[level] for level in line.others)
+    floats = tuple(dtype for dtype in others if dtype in LOW_DTYPES.values())
+    return floats or others[:1] or (line.base_dtype,)
 
 
 def line_of(base: DType, *others: DType) -> PrecisionLine:

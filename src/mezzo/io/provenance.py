@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from mezzo.common.documents import parse_json
-from mezzo.formats.dtypes import HIGH, LEVEL_DTYPES, QUANTIZED, DType
+from mezzo.formats.dtypes import HIGH, LEVEL_DTYPES, LOW_DTYPES, QUANTIZED, DType
 from mezzo.formats.precision_line import Precision, uniform
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Node
@@ -87,6 +87,12 @@ class Provenance:
         DequantizeLinear.
         """
         return any(row.precision.compute in QUANTIZED for row in self.rows)
+
+    @property
+    def floats(self) -> tuple[DType, ...]:
+        """The float below FP32 and further ones that nodes run in, or `low` alone."""
+        used = {row.precision.compute for row in self.rows}
+        return (self.low, *(d for d in LOW_DTYPES.values() if d in used and d is not self.low))
 
     @property
     def size(self) -> int:
@@ -227,8 +233,10 @@ def _read_document(document: dict[str, object]) -> Provenance:
     low = DType(_text(document["low"]))
     if low not in (HIGH, *LEVEL_DTYPES.values()):
         raise ValueError(f"its low format is {low}")
-    if any(dtype not in (low, HIGH, *QUANTIZED) for row in rows for dtype in row.precision):
-        raise ValueError(f"it tells of other formats than {low} and {HIGH}")
+    known = {low, HIGH, *LEVEL_DTYPES.values()}
+    other = next((d for row in rows for d in row.precision if d not in known), None)
+    if other is not None:
+        raise ValueError(f"it tells of a format that no model is converted to: {other}")
     rule, because = _texts(document["leaves"])
     steps = tuple(_read_step(entry) for entry in _list(document["made"]))
     if not 1 <= len(steps) <= _MAX_STEPS:

@@ -94,7 +94,7 @@ class OnnxModel:
     def store(self) -> OnnxStore:
         return OnnxStore(self.source, self.progress)
 
-    def read(self, low: DType, version: int | None = None) -> OnnxReading:
+    def read(self, *lows: DType, version: int | None = None) -> OnnxReading:
         """Read the model as a graph, at opset `version` if given. Raises ModelError: malformed."""
         original, corrected = self._at(version)
         working = deepcopy(original)
@@ -106,21 +106,21 @@ class OnnxModel:
             self._may_crash = may_crash(data)
             self._sizes = value_sizes(working, data, may_crash=self._may_crash)
         try:
-            graph, handles = read(working, low, self._sizes, self._facts_of)
+            graph, handles = read(working, lows, self._sizes, self._facts_of)
         except ModelError:
             if not self._is_sorted:
                 raise
             self._is_sorted = False
-            return self.read(low, version)
+            return self.read(*lows, version=version)
         if self._inferred is None and lacks_types(graph):
             self._inferred = infer_types(working, graph)
-            return self.read(low, version)
+            return self.read(*lows, version=version)
         opset = opsets.default_opset(working)
         notes = (
             f"the shape that output {name!r} states is wrong, and replaced: opset {opset} shows it"
             for name in corrected
         )
-        return OnnxReading(replace(graph, notes=(*graph.notes, *notes)), handles, low, opset)
+        return OnnxReading(replace(graph, notes=(*graph.notes, *notes)), handles, lows, opset)
 
     def _at(self, version: int | None) -> tuple[onnx.ModelProto, tuple[str, ...]]:
         """The model at an opset (shared, read-only), and outputs with corrected shapes."""
@@ -266,7 +266,7 @@ class OnnxModel:
         order = None
         if handles.is_resorted:
             graph, _ = read(
-                handles.model, reading.low, self._sizes or KnownShapes({}, {}), self._facts_of
+                handles.model, reading.lows, self._sizes or KnownShapes({}, {}), self._facts_of
             )
             order = [node.name for node in graph.nodes]
         operators = {

@@ -92,10 +92,13 @@ class Opened(OnnxModel):
         return self if source is None else Opened(source, self.progress, self.given)
 
     def replaced(
-        self, result: onnx.ModelProto, low: DType, find: "Callable[[Graph], Sequence[Replacement]]"
+        self,
+        result: onnx.ModelProto,
+        lows: "Sequence[DType]",
+        find: "Callable[[Graph], Sequence[Replacement]]",
     ) -> onnx.ModelProto:
         """A result in which one operator replaces each group of nodes that `find` returns."""
-        reading = Opened(replace(self.source, model=result), None).read(low)
+        reading = Opened(replace(self.source, model=result), None).read(*lows)
         return write_replacements(reading, find(reading.graph), self.source.blobs)
 
     def has_operators(self, names: Set[str]) -> bool:

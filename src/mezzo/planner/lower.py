@@ -221,24 +221,26 @@ class _Lowering:
         return float_uses, [Quantize(number, parameters.parameters[number], takes_over=True)]
 
     def _forms(self, number: int, native: DType, needed: Set[DType]) -> Iterator[AddCast | AddCopy]:
-        """Further forms of a value: the needed ones; for casts the intermediate ones too."""
+        """Further forms of a value: the needed ones; for casts the intermediate ones too, except
+        the base: it holds the numbers of all levels, so a cast across it gives the same.
+        """
         graph, dtypes = self.graph, self.line.dtypes
         is_source = graph.nodes[graph.values[number].producer].kind is Kind.SOURCE
         is_source &= number not in self.problem.in_blocks  # a weight in blocks is stored once
-        native_level = dtypes.index(native)
+        native_level, neighbour = dtypes.index(native), native
         for level in between(native_level, [dtypes.index(dtype) for dtype in needed]):
-            dtype, neighbour = (
-                dtypes[level],
-                dtypes[level - 1 if level > native_level else level + 1],
-            )
-            if (number, dtype) in graph.forms or (is_source and dtype not in needed):
-                continue
-            if is_source:
-                yield AddCopy(
-                    number, dtype, None if level == self.line.base else self.limits.get(number)
-                )
-            else:
-                yield AddCast(number, dtype, None if neighbour is native else neighbour)
+            dtype = dtypes[level]
+            if abs(level - native_level) == 1:
+                neighbour = native
+            if (number, dtype) not in graph.forms:
+                if dtype not in needed and (is_source or level == self.line.base):
+                    continue
+                if is_source:
+                    limit = None if level == self.line.base else self.limits.get(number)
+                    yield AddCopy(number, dtype, limit)
+                else:
+                    yield AddCast(number, dtype, None if neighbour is native else neighbour)
+            neighbour = dtype
 
     def _typed_uses(self, number: int, current: DType) -> list[_TypedUse]:
         graph = self.graph

@@ -33,7 +33,7 @@ from mezzo.formats.format_words import (
     spell_formats,
     words_of,
 )
-from mezzo.formats.precision_line import PrecisionLine, line_of, uniform
+from mezzo.formats.precision_line import PrecisionLine, uniform
 from mezzo.planner.choices.gains import SMALLEST, choose_by_tables, choose_format
 from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.recording import name_content
@@ -245,14 +245,13 @@ def _read_share(given: object) -> float:
 
 
 def _line_of(words: Sequence[str]) -> PrecisionLine:
-    """The levels of a conversion to these formats: floats before the base, quantized formats after
-    it.
+    """The levels of a conversion to these formats. Of two floats, or a float and a quantized
+    format, FP32 is between them: each converts into it alone. The last is taken among equal costs.
     """
-    floats = [LOW_DTYPES[word] for word in words if word in LOW_DTYPES]
-    quantized = quantized_of(words)
-    if not quantized:
-        return line_of(HIGH, *floats)
-    return PrecisionLine(tuple(map(uniform, (*floats, HIGH, *quantized))), base=len(floats))
+    floats = [LOW_DTYPES[word] for word in reversed(words) if word in LOW_DTYPES]
+    others = [*floats, *quantized_of(words)]
+    base = max(len(others) - 1, 0)
+    return PrecisionLine(tuple(map(uniform, (*others[:base], HIGH, *others[base:]))), base)
 
 
 def quantized_of(words: Sequence[str]) -> list[DType]:
@@ -380,12 +379,16 @@ def check_parameters(options: Options) -> Options:
 
 def check_levels(plan: Plan) -> None:
     """Raises InputError: no model can have the plan's levels."""
-    words = words_of(plan.lows)
-    if sum(word in LOW_DTYPES for word in words) > 1 or len(words) < len(plan.lows):
+    line, words = plan.line, words_of(plan.lows)
+    is_known = len(words) == len(plan.lows)
+    is_pair = len(plan.lows) < 2 or (
+        line.base == 1 and len(plan.lows) == 2 and not QUANTIZED.issuperset(plan.lows)
+    )
+    if not is_known or not is_pair:
         raise InputError(
-            f"the plan has levels {', '.join(map(str, plan.line.dtypes))}, and a model takes {HIGH}"
-            f" and one of {', '.join(map(str, LOW_DTYPES.values()))}, and"
-            f" {join_with_or(words_of(QUANTIZED))} beside them; make a new plan with {verb('plan')}"
+            f"the plan has levels {', '.join(map(str, line.dtypes))}, and a model takes {HIGH}"
+            f" with one of {', '.join(LEVEL_DTYPES)}, or between two, one of them"
+            f" {join_with_or(LOW_DTYPES)}; make a new plan with {verb('plan')}"
         )
 
 

@@ -8,7 +8,7 @@ from mezzo.contracts.problem import MeasuredCosts
 from mezzo.contracts.strategy import Strategy
 from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import HIGH, DType
-from mezzo.formats.precision_line import PrecisionLine, float_of
+from mezzo.formats.precision_line import PrecisionLine, float_of, floats_of
 from mezzo.formats.quantization import Quantization
 from mezzo.tables.policy import Evidence, NamedFinding, Policy
 from mezzo.tables.target import Target
@@ -34,12 +34,12 @@ class PlanningOptions:
     graph inputs by name, for estimates without data. `feedback`: outputs that become inputs of the
     next call, as `find_feedback` reads them. `found`: findings measured on data, which deny
     their nodes; `kept`: the same for decisions recorded in the model. `lifted`: measurements by
-    node name that overrule estimated findings. `quantized`: quantization parameters by value name;
-    None before calibration. `coarse`: nodes not quantized because one scale cannot represent the
-    small values among their inputs. `quantize_mode`: "smart" or "full", see `choose_units`.
-    `is_dynamic`: only kernels with dynamic quantization are used; `dynamic`: for a replayed plan,
-    the nodes that run so. `weight_bits`: weights are stored as integers of one
-    of these widths, in blocks; `in_blocks`: their storage by name, None for the usual one of the
+    float and node name that overrule estimated findings. `quantized`: quantization parameters by
+    value name; None before calibration. `coarse`: nodes not quantized because one scale cannot
+    represent the small values among their inputs. `quantize_mode`: "smart" or "full", see
+    `choose_units`. `is_dynamic`: only kernels with dynamic quantization are used; `dynamic`: for a
+    replayed plan, the nodes that run so. `weight_bits`: weights are stored as integers of one of
+    these widths, in blocks; `in_blocks`: their storage by name, None for the usual one of the
     target's kernels; `decode`: the share of time that matmuls run at one row. `error_prices` (by
     dtype and node name) and `measured` are costs for the strategy.
     """
@@ -56,7 +56,7 @@ class PlanningOptions:
     keep_regions: tuple[str, ...] = ()
     fixed_regions: tuple[tuple[str, DType], ...] = ()
     found: tuple[NamedFinding, ...] = ()
-    lifted: Mapping[str, Evidence] = field(default_factory=dict)
+    lifted: Mapping[DType, Mapping[str, Evidence]] = field(default_factory=dict)
     error_prices: Mapping[DType, Mapping[str, ErrorPrice]] = field(default_factory=dict)
     measured: MeasuredCosts | None = None
     assumed: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -80,3 +80,12 @@ class PlanningOptions:
     def low(self) -> DType:
         """The float beside the base, if there is one; else the only level beside it."""
         return float_of(self.line)
+
+    @property
+    def floats(self) -> tuple[DType, ...]:
+        """The floats next to the base, the preferred one first; else the only other level."""
+        return floats_of(self.line)
+
+    def evidence(self, low: DType) -> Mapping[str, Evidence]:
+        """Measurements that overrule estimated findings at a level, by node name."""
+        return self.lifted.get(low if low in self.floats else self.low, {})

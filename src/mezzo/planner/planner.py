@@ -59,6 +59,7 @@ from mezzo.planner.verdicts.rules import (
     nodes_in,
     patterns_near,
 )
+from mezzo.planner.verdicts.second_float import without_preferred
 from mezzo.plugins.discovery import op_facts
 from mezzo.tables.facts import Cost, OpFacts
 from mezzo.tables.policy import GRANTED, Category, NodeVerdict
@@ -204,6 +205,8 @@ def _judge(
         for dtype in line.dtypes
         if dtype is not line.base_dtype
     ]
+    if len(planning.floats) > 1:
+        judgements = _with_islands(judgements, planning)
     quantizing = next((side.quantizing for side in judgements if side.quantizing is not None), None)
     if quantizing is not None and spare:
         taken = {number for unit in quantizing.units for number in unit.nodes}
@@ -259,6 +262,17 @@ def nodes_in_floats(graph: Graph, planning: PlanningOptions) -> frozenset[int]:
     excluded = [node.id for pattern in planning.exclude for node in matched(graph, pattern)]
     regions = [n for region in planning.keep_regions for n in nodes_in(graph, region)]
     return frozenset((*excluded, *regions))
+
+
+def _with_islands(judgements: "list[_Side]", planning: PlanningOptions) -> "list[_Side]":
+    """The second float for nodes that the first may not take, and for what follows them."""
+    first, second = planning.floats
+    line = planning.line
+    at = {low: line.side(line.dtypes.index(low)) for low in (first, second)}
+    preferred, judged = judgements[at[first]].side, judgements[at[second]]
+    side, verdicts = without_preferred(judged.side, judged.verdicts, preferred, first, second)
+    judgements[at[second]] = judged._replace(side=side, verdicts=verdicts)
+    return judgements
 
 
 class _Side(NamedTuple):
@@ -365,7 +379,7 @@ def _verdicts(
         for signature in columns.signatures
     ]
     verdicts = [by_signature[code] for code in columns.node_signature.tolist()]
-    lifted = {**saturated(view), **planning.lifted}
+    lifted = {**saturated(view), **planning.evidence(view.low.dtype)}
     lift_rules(graph, verdicts, planning.policy, view.low.dtype, lifted)
     for number in np.flatnonzero(~columns.is_kind(Kind.OP)).tolist():
         verdicts[number] = _BY_KIND[graph.nodes[number].kind]

@@ -6,7 +6,7 @@ from mezzo.contracts.plans import Reason
 from mezzo.contracts.problem import Choice
 from mezzo.formats.dtypes import DType
 from mezzo.formats.format_words import weight_word
-from mezzo.formats.precision_line import PrecisionLine
+from mezzo.formats.precision_line import PrecisionLine, floats_of
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Node
 from mezzo.planner.choices.block_weights import may_read_in
@@ -78,11 +78,24 @@ def _reason_beside(judged: Judged, node: Node, level: int) -> Reason | None:
         return Reason("typed", f"is {dtype} in the model already")
     if node.kind in (Kind.INPUT, Kind.OUTPUT, Kind.CAST):
         return Reason(verdict.rule, verdict.because)
+    refused = _refused_by_first(judged, node, dtype)
+    if refused is not None:
+        return refused
     return (
         Reason(verdict.rule, verdict.because, verdict.cause)
         if verdict.category is Category.ALLOW
         else None
     )
+
+
+def _refused_by_first(judged: Judged, node: Node, dtype: DType) -> Reason | None:
+    """Why a node runs in the second float and not in the preferred one, if a rule says so."""
+    line = judged.problem.line
+    first, *others = floats_of(line)
+    verdict = judged.verdict_of(node.id, line.dtypes.index(first)) if dtype in others else None
+    if verdict is None or verdict.category is not Category.DENY:
+        return None
+    return Reason(verdict.rule, f"not in {first}: {verdict.because}", verdict.cause)
 
 
 def _reason_at_base(

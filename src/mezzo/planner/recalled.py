@@ -39,7 +39,7 @@ class Recalled:
 
     def tell(self, nodes: Sequence[PlannedNode]) -> tuple[PlannedNode, ...]:
         """Plan entries with recorded reasons for nodes in low precision or INT8 already."""
-        how, low = spell_steps(self.provenance.steps), self.provenance.low
+        how, floats = spell_steps(self.provenance.steps), self.provenance.floats
         entries = []
         for entry in nodes:
             past = self.planned.get(entry.name)
@@ -51,10 +51,10 @@ class Recalled:
                 entry = entry._replace(
                     rule=past.rule, because=text, cause=past.cause, precision=past.precision
                 )
-            elif past is not None and entry.rule == "typed" and past.precision.compute is low:
+            elif past is not None and entry.rule == "typed" and past.precision.compute in floats:
                 text = (
-                    f"is {low} in the model already, as decided when it was made ({how}):"
-                    f" {past.because}"
+                    f"is {past.precision.compute} in the model already, as decided when it was made"
+                    f" ({how}): {past.because}"
                 )
                 entry = entry._replace(because=text, cause=past.cause, precision=past.precision)
             entries.append(entry)

@@ -71,7 +71,7 @@ def _is_held(
     shift: Floats,
 ) -> bool:
     """Whether a shifted bias is finite, and within its guard of the INT32 range."""
-    reading = model.read(planned.low, planned.version)
+    reading = model.read(*planned.lows, version=planned.version)
     (numbers,) = (array.reshape(-1) for _, array in model.weights(reading, [place.bias]))
     with np.errstate(over="ignore"):
         corrected = numbers + shift

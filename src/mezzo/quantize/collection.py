@@ -49,17 +49,17 @@ class Collected(PassProgress):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectingJob:
     """Executor job that collects statistics of values on one batch. `values`: value ids of the
-    graph that the model yields in `low` at `version`, which has this fingerprint.
+    graph that the model yields in `lows` at `version`, which has this fingerprint.
     """
 
-    low: DType
+    lows: tuple[DType, ...]
     version: int | None
     fingerprint: str
     values: tuple[int, ...]
     title: str = "calibration"
 
     def open(self, models: Sequence[Model]) -> Callable[[Feeds], Collector]:
-        reading = models[0].read(self.low, self.version)
+        reading = models[0].read(*self.lows, version=self.version)
         if reading.graph.fingerprint != self.fingerprint:
             raise ContractError(
                 f"{models[0].name}: is read as another graph here than where it was planned"
@@ -122,12 +122,15 @@ def collect(
 
     Raises InputError: the data or the checkpoint is invalid.
     """
-    reading = model.read(planned.low, planned.version)
+    reading = model.read(*planned.lows, version=planned.version)
     graph = reading.graph
     numbers = {value.name: number for number, value in enumerate(graph.values) if value.scope == 0}
     values = tuple(numbers[name] for name in names if name in numbers)
     job = CollectingJob(
-        low=planned.low, version=planned.version, fingerprint=graph.fingerprint, values=values
+        lows=planned.lows,
+        version=planned.version,
+        fingerprint=graph.fingerprint,
+        values=values,
     )
     collecting = [
         calibrator for calibrator in watching if type(calibrator).collect is not Calibrator.collect

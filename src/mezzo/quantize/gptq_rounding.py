@@ -131,7 +131,7 @@ def _nearer(
     readers: dict[int, list[_Job]] = {}
     for job in jobs:
         readers.setdefault(job.data, []).append(job)
-    show = lab_of(model).observer(model.read(planned.low, planned.version), [*readers])
+    show = lab_of(model).observer(model.read(*planned.lows, version=planned.version), [*readers])
     for batch in dataset:
         for shown in show(batch.feeds):
             is_cut = shown.numbers.ndim > 1 and len(shown.numbers) == batch.samples
@@ -210,7 +210,7 @@ def _collect(
     products: dict[int, list[Product]] = {}
     for value, product in moments:
         products.setdefault(value, []).append(product)
-    show = lab_of(model).observer(model.read(planned.low, planned.version), [*products])
+    show = lab_of(model).observer(model.read(*planned.lows, version=planned.version), [*products])
     for batch in dataset:
         if model.progress is not None:
             model.progress("correcting", 0, 0)

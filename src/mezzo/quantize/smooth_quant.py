@@ -129,7 +129,7 @@ def _watch(
 ) -> dict[int, _Seen]:
     axes = {place.value: place.axis for place in places}
     statistics = {value: _Seen() for value in axes}
-    show = lab_of(model).observer(model.read(planned.low, planned.version), [*axes])
+    show = lab_of(model).observer(model.read(*planned.lows, version=planned.version), [*axes])
     for batch in dataset:
         for shown in show(batch.feeds):
             if shown.numbers.size and np.isfinite(shown.numbers).all():

@@ -48,12 +48,12 @@ class TrialResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulationJob:
-    """Emulates a model. `low`, `version`: how it is read; `fingerprint`: of the graph that the node
-    ids of trials refer to; the other fields but `title` are arguments of `Lab.emulator`.
+    """Emulates a model. `lows`, `version`: how it is read; `fingerprint`: of the graph that the
+    node ids of trials refer to; the other fields but `title` are arguments of `Lab.emulator`.
     """
 
     fingerprint: str
-    low: DType
+    lows: tuple[DType, ...]
     version: int | None
     formats: tuple[DType, ...]
     accumulation: "Accumulation | None"
@@ -64,7 +64,7 @@ class EmulationJob:
 
     def open(self, models: "Sequence[Model]") -> Callable[[Trial], TrialResult]:
         (model,) = models
-        reading = model.read(self.low, self.version)
+        reading = model.read(*self.lows, version=self.version)
         if reading.graph.fingerprint != self.fingerprint:
             raise ContractError(
                 f"{model.name}: is read as another graph here than where it was planned"

@@ -78,7 +78,7 @@ class Evaluator:
         ports = _ports(self.judged)
         self._job = EmulationJob(
             fingerprint=self.graph.fingerprint,
-            low=options.planning.low,
+            lows=options.planning.floats,
             version=reading.version,
             formats=tuple(self.lows),
             accumulation=accumulation,

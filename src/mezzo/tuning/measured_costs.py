@@ -15,7 +15,7 @@ from mezzo.contracts.problem import MeasuredCosts, Problem
 from mezzo.contracts.profiles import Effort, NodeTimes
 from mezzo.contracts.reading import Artifact
 from mezzo.conversion.judged_model import judge_model
-from mezzo.formats.precision_line import float_of
+from mezzo.formats.precision_line import floats_of
 from mezzo.ir.nodes import Kind, port_of
 from mezzo.numerics.measures import CostTable
 from mezzo.planner.check import check
@@ -220,7 +220,7 @@ def typed_model(
     `version`: that of the reading that was judged; None for the model's own.
     """
     problem = judged.problem
-    reading = model.read(float_of(problem.line), version)
+    reading = model.read(*floats_of(problem.line), version=version)
     if all(level == problem.line.base for level in levels):
         return profiler_of(model).variant(reading, ())
     edits = lower(problem, levels, judged.limits)

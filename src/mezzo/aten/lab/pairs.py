@@ -156,7 +156,7 @@ class AtenPair:
         of the reference's graph (`ir/graph.py`).
         """
         program, other = self.sides[0].program, self.sides[1].program
-        reading = read_program(program, DType.BFLOAT16)
+        reading = read_program(program, (DType.BFLOAT16,))
         theirs = {node.name: node for node in other.graph.nodes}
         shown = {node for _, node in tensors_of(program)} | {node for _, node in tensors_of(other)}
         layers = {}

@@ -90,7 +90,7 @@ class TorchLab:
 
     def instruments(self, feeds: Feeds) -> AtenInstruments:
         self.inputs.check(feeds)
-        return AtenInstruments(read_program(self._program, DType.FLOAT16))
+        return AtenInstruments(read_program(self._program, (DType.FLOAT16,)))
 
 
 def _own(reading: AnyReading) -> TorchReading:

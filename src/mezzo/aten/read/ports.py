@@ -15,16 +15,17 @@ from mezzo.aten.torch_internals import FakeTensorMode
 from mezzo.formats.dtypes import HIGH, DType
 from mezzo.ir.nodes import Role, Signature
 
+_NONE: frozenset[torch.dtype] = frozenset()
 _FLOATS = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16})
 
 
 class Typed(NamedTuple):
-    """Roles of inputs and outputs, and whether the operator may run in low precision."""
+    """Roles of inputs and outputs, and the low dtypes that the operator may run in."""
 
     inputs: tuple[Role, ...]
     outputs: tuple[Role, ...]
     dtype: DType | None
-    runs_low: bool
+    runs_in: frozenset[torch.dtype]
 
 
 def role_of(kind: torch.dtype | None) -> Role:
@@ -39,8 +40,9 @@ _ASKED: dict[object, Typed] = {}
 class Prober:
     """Determines the result types for low-precision operands, once per kind of call."""
 
-    def __init__(self, mode: FakeTensorMode, owner: torch.nn.Module, low: DType) -> None:
-        self._mode, self._owner, self._low = mode, owner, FROM_DTYPE[low]
+    def __init__(self, mode: FakeTensorMode, owner: torch.nn.Module, lows: Sequence[DType]) -> None:
+        self._mode, self._owner = mode, owner
+        self._lows = tuple(FROM_DTYPE[low] for low in lows)
         self._signatures: dict[object, Signature] = {}
 
     def ports_of(self, node: fx.Node, operands: Sequence[CallOperand], is_known: bool) -> Typed:
@@ -51,7 +53,7 @@ class Prober:
             None if operand.node is None else torch_dtype_of(operand.node) for operand in operands
         )
         key = (
-            self._low,
+            self._lows,
             node.target,
             dtypes,
             input_roles,
@@ -69,8 +71,8 @@ class Prober:
         output_roles = tuple(role_of(torch_dtype_of(result)) for result in results)
         follows = Role.GROUP in input_roles and Role.GROUP in output_roles
         if not follows:
-            return Typed(_fixed(input_roles), _fixed(output_roles), None, False)
-        return Typed(input_roles, output_roles, HIGH, True)
+            return Typed(_fixed(input_roles), _fixed(output_roles), None, _NONE)
+        return Typed(input_roles, output_roles, HIGH, frozenset(self._lows))
 
     def signature(self, dialect: str, op: str, typed: Typed) -> Signature:
         """The operator's signature, shared by all calls with the same ports."""
@@ -84,7 +86,7 @@ class Prober:
                 inputs=typed.inputs,
                 outputs=typed.outputs,
                 dtype=typed.dtype,
-                legal=frozenset(legal | ({TORCH_DTYPES[self._low]} if typed.runs_low else set())),
+                legal=frozenset(legal.union(TORCH_DTYPES[low] for low in typed.runs_in)),
             )
         return self._signatures[key]
 
@@ -101,32 +103,44 @@ class Prober:
             role is Role.GROUP and dtype is not None
             for role, dtype in zip(input_roles, dtypes, strict=True)
         ):
-            return Typed(_fixed(input_roles), _fixed(output_roles), None, False)
+            return Typed(_fixed(input_roles), _fixed(output_roles), None, _NONE)
         if Role.GROUP not in output_roles and Role.FIXED in output_roles:
             # The program's own conversion.
-            return Typed(_fixed(input_roles), output_roles, None, False)
-        only_high = Typed(input_roles, output_roles, HIGH, False)
-        low_dtypes = self._try_low(node) if is_known else None
-        if low_dtypes is None or len(low_dtypes) != len(high_dtypes):
-            return only_high
-        roles_after = [
-            self._after(*result)
-            for result in zip(output_roles, high_dtypes, low_dtypes, strict=True)
-        ]
-        if None in roles_after:
-            return only_high
-        return Typed(input_roles, tuple(filter(None, roles_after)), HIGH, True)
+            return Typed(_fixed(input_roles), output_roles, None, _NONE)
+        roles_in = {
+            low: roles
+            for low in (self._lows if is_known else ())
+            if (roles := self._roles_in(low, node, output_roles, high_dtypes)) is not None
+        }
+        roles = next(iter(roles_in.values()), output_roles)
+        alike = frozenset(low for low, others in roles_in.items() if others == roles)
+        return Typed(input_roles, roles, HIGH, alike)
 
-    def _after(self, role: Role, high: torch.dtype | None, low: torch.dtype | None) -> Role | None:
-        """A result's role, from its dtype in the FP32 run and in the low-precision run. None if the
-        low dtype is not one that a plan can express, such as complex half.
+    def _roles_in(
+        self,
+        low: torch.dtype,
+        node: fx.Node,
+        roles: Sequence[Role],
+        high_dtypes: Sequence[torch.dtype | None],
+    ) -> tuple[Role, ...] | None:
+        """Roles of a call's results with operands in a low dtype; None if it cannot run so, or a
+        result's dtype is not one that a plan can express, such as complex half.
         """
-        if role is not Role.GROUP:
-            return role if low is high else None
-        return Role.GROUP if low is self._low else Role.FIXED if low is torch.float32 else None
+        low_dtypes = self._try(low, node)
+        if low_dtypes is None or len(low_dtypes) != len(high_dtypes):
+            return None
+        after: list[Role] = []
+        for role, high, found in zip(roles, high_dtypes, low_dtypes, strict=True):
+            if role is not Role.GROUP and found is high:
+                after.append(role)
+            elif role is Role.GROUP and found in (low, torch.float32):
+                after.append(Role.GROUP if found is low else Role.FIXED)
+            else:
+                return None
+        return tuple(after)
 
-    def _try_low(self, node: fx.Node) -> tuple[torch.dtype | None, ...] | None:
-        """Result dtypes for low-precision operands; None if PyTorch rejects them."""
+    def _try(self, low: torch.dtype, node: fx.Node) -> tuple[torch.dtype | None, ...] | None:
+        """Result dtypes for operands in a low dtype; None if PyTorch rejects them."""
 
         stay = {operand.node for operand in operands_of(node) if stays(node, operand.argument)}
 
@@ -137,7 +151,7 @@ class Prober:
                 and value.dtype is torch.float32
                 and operand not in stay
             ):
-                return as_dtype(self._mode, value, self._low)
+                return as_dtype(self._mode, value, low)
             return value
 
         try:

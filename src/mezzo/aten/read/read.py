@@ -56,7 +56,7 @@ class TorchReading:
 
     program: Program
     graph: Graph
-    low: DType
+    lows: tuple[DType, ...]
     calls: Sequence[tuple[fx.Node, ...]]
     operands: Sequence[tuple[CallOperand, ...]]
     holders: Sequence[fx.Node | None]
@@ -68,11 +68,13 @@ class TorchReading:
         return len(self.calls[node]) > 1
 
 
-def read_program(program: Program, low: DType, without: Set[str] = frozenset()) -> TorchReading:
-    """Build the planner's graph of a program for a conversion to `low`. `without` names unused
+def read_program(
+    program: Program, lows: Sequence[DType], without: Set[str] = frozenset()
+) -> TorchReading:
+    """Build the planner's graph of a program for a conversion to `lows`. `without` names unused
     placeholders to leave out.
     """
-    return _Reader(program, low, without).read()
+    return _Reader(program, lows, without).read()
 
 
 def facts_of(dialect: str, op: str) -> OpFacts | None:
@@ -81,9 +83,9 @@ def facts_of(dialect: str, op: str) -> OpFacts | None:
 
 
 class _Reader:
-    def __init__(self, program: Program, low: DType, without: Set[str]) -> None:
-        self.program, self.low, self.without = program, low, without
-        self.prober = Prober(fake_mode_of(program.graph), program.owner, low)
+    def __init__(self, program: Program, lows: Sequence[DType], without: Set[str]) -> None:
+        self.program, self.lows, self.without = program, tuple(lows), without
+        self.prober = Prober(fake_mode_of(program.graph), program.owner, lows)
         self.nodes: list[Node] = []
         self.values: list[Value] = []
         self.calls: list[tuple[fx.Node, ...]] = []
@@ -118,7 +120,7 @@ class _Reader:
                 self.held,
                 self.numbers,
                 {number: self.values[number].elements for number in self.numbers},
-                is_sampled=self.low in FORMATS and FORMATS[self.low].is_wide,
+                is_sampled=all(low in FORMATS and FORMATS[low].is_wide for low in self.lows),
             ),
             widened=frozenset(),
             aliased=frozenset(),
@@ -131,7 +133,7 @@ class _Reader:
         return TorchReading(
             program=self.program,
             graph=result,
-            low=self.low,
+            lows=self.lows,
             calls=tuple(self.calls),
             operands=tuple(self.operands),
             holders=tuple(self.holders),
@@ -192,7 +194,7 @@ class _Reader:
                 inputs=() if is_made else (role,),
                 outputs=(role,) if is_made else (),
                 dtype=HIGH if is_high else None,
-                legal=frozenset({HIGH, self.low}) if is_high else frozenset(),
+                legal=frozenset({HIGH, *self.lows}) if is_high else frozenset(),
             )
         return self.ends[key]
 

@@ -38,9 +38,9 @@ class Request:
     to: FormatLike | None = field(
         default=None,
         metadata=OptionInfo(
-            "What to convert to: fp16, bf16 or int8, int8 with a float (int8,bf16), weights alone"
-            " in int4 or int8w, auto: what gains on this machine, or fp32: an FP16 or BF16 file"
-            " back.",
+            "What to convert to: fp16, bf16 or int8, two of them (fp16,bf16 or int8,bf16), weights"
+            " alone in int4 or int8w, auto: what gains on this machine, or fp32: an FP16 or BF16"
+            " file back.",
             Form.FORMATS,
             OptionScope.OTHER,
             Panel.COMMON,

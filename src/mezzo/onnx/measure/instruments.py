@@ -78,7 +78,7 @@ class OnnxInstruments:
         if reading.version is not None and reading.version < _WANTED_OPSET:
             reachable = opsets.reach(reading.handles.model, _WANTED_OPSET)[0]
             if reachable > reading.version:
-                reading = model.read(DType.FLOAT16, reachable)
+                reading = model.read(DType.FLOAT16, version=reachable)
         graph = reading.graph
         self.fingerprint = graph.content
         mark_casts(graph, reading.handles)

@@ -28,15 +28,15 @@ _new_node: Callable[[tuple[object, ...]], Node] = partial(tuple.__new__, Node)
 
 
 class GraphBuilder(ABC):
-    """Builds the lists of a Graph while walking the model. Without `low` it only infers types, and
+    """Builds the lists of a Graph while walking the model. Without `lows` it only infers types, and
     Casts are plain nodes.
     """
 
     def __init__(
-        self, model: onnx.ModelProto, low: DType | None, sizes: KnownShapes, facts_of: FactsOf
+        self, model: onnx.ModelProto, lows: Sequence[DType], sizes: KnownShapes, facts_of: FactsOf
     ) -> None:
         self.model = model
-        self.low = low
+        self.lows = tuple(lows)
         self.counts, self.shapes = sizes.counts, sizes.shapes
         self.facts_of = facts_of
         self.nodes: list[Node] = []
@@ -194,9 +194,9 @@ class GraphBuilder(ABC):
         )
 
     def is_planned(self, value_type: ValueType) -> bool:
-        """Whether a value takes part in planning: it is in FP32 or in the low dtype."""
+        """Whether a value takes part in planning: it is in FP32 or in one of the low dtypes."""
         dtype = element_dtype(value_type)
-        return dtype is HIGH or dtype is self.low
+        return dtype is HIGH or dtype in self.lows
 
     def read_initializers(
         self,
@@ -232,7 +232,7 @@ class GraphBuilder(ABC):
         elements = 1
         for dim in tensor.dims:
             elements = min(elements * max(dim, 0), MAX_ELEMENTS)
-        is_planned = dtype is HIGH or dtype is self.low
+        is_planned = dtype is HIGH or dtype in self.lows
         signature = pseudo_signature(
             "weight", 0, 1, dtype if is_planned else None, ANY_FLOAT if is_planned else frozenset()
         )

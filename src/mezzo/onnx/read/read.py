@@ -1,6 +1,6 @@
 """Reading of a ModelProto as the planner's Graph. The only parser of ONNX models."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import onnx
@@ -65,8 +65,9 @@ class Reader(GraphBuilder):
         for index, info in enumerate(graph.output):
             interface.read_output(self, frame, graph, index, info)
         self._check_names()
-        if self.low is not None and not can_convert(self.low, opsets.get("")):
-            self._keep_types(self.low)
+        for low in self.lows:
+            if not can_convert(low, opsets.get("")):
+                self._keep_types(low)
         return (
             Graph(
                 nodes=tuple(self.nodes),
@@ -192,7 +193,7 @@ class Reader(GraphBuilder):
         if (
             signature.dtype is not None
             and signature.dtype is not HIGH
-            and signature.dtype is not self.low
+            and signature.dtype not in self.lows
         ):
             signature = frozen(signature)
         title = self.unique(frame, title or f"{op}:{outputs[0] if outputs else ''}")
@@ -222,11 +223,12 @@ _READERS: dict[str, Callable[[Reader, Frame, onnx.NodeProto], None]] = {
 
 
 def read(
-    model: onnx.ModelProto, low: DType, sizes: KnownShapes, facts_of: FactsOf
+    model: onnx.ModelProto, lows: Sequence[DType], sizes: KnownShapes, facts_of: FactsOf
 ) -> tuple[Graph, Handles]:
-    """Read a model with sorted nodes. Values already in the dtype `low` are planned like FP32 ones.
+    """Read a model with sorted nodes. Values already in a dtype of `lows` are planned like FP32
+    ones.
 
     Raises:
         ModelError: an undefined name, an unknown element type, or subgraphs nested too deep.
     """
-    return Reader(model, low, sizes, facts_of).read()
+    return Reader(model, lows, sizes, facts_of).read()

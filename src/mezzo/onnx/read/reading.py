@@ -11,13 +11,13 @@ from mezzo.onnx.read.handles import Handles
 
 @dataclass(slots=True)
 class OnnxReading:
-    """A graph and its handles for one application of a plan, read for the dtype `low`. `version` is
-    the opset of the default domain.
+    """A graph and its handles for one application of a plan, read for the dtypes `lows`. `version`
+    is the opset of the default domain.
     """
 
     graph: Graph
     handles: Handles
-    low: DType
+    lows: tuple[DType, ...]
     version: int | None
 
     @property

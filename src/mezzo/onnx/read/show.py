@@ -54,7 +54,7 @@ class _Types:
     """Types by owner and name; shapes by name, declared or inferred."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        reader = Reader(model, None, KnownShapes({}, {}), no_facts)
+        reader = Reader(model, (), KnownShapes({}, {}), no_facts)
         try:
             reader.read()
         except ModelError:

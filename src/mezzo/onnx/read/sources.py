@@ -49,13 +49,13 @@ def note_generated(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto, va
         return
     attribute = find(proto, "value")
     resolved = None if attribute is None else resolve(attribute, frame.attributes)
-    if resolved is not None and FROM_ONNX.get(resolved.t.data_type) in (HIGH, reader.low):
+    if resolved is not None and FROM_ONNX.get(resolved.t.data_type) in (HIGH, *reader.lows):
         reader.constants[value] = reader.facts_of(resolved.t)
 
 
 def read_cast(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto) -> None:
-    """Read a Cast. One that widens from `low`, or changes nothing, is an alias; one that narrows to
-    `low` is a CAST node; one from another type to FP32 is a source.
+    """Read a Cast. One that widens from a low dtype, or changes nothing, is an alias; one that
+    narrows to a low dtype is a CAST node; one from another type to FP32 is a source.
     """
     number = len(reader.nodes)
     target = dtype_of(proto, "to", frame.attributes)
@@ -77,13 +77,13 @@ def read_cast(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto) -> None
             reader.add_form((value, HIGH), name, None)
         return
     kind, signature = Kind.OP, _PLAIN_CAST
-    if reader.low is not None and source is HIGH and target is reader.low:
+    if source is HIGH and target in reader.lows:
         kind = Kind.CAST
-        signature = pseudo_signature("Cast", 1, 1, reader.low, frozenset({reader.low}))
+        signature = pseudo_signature("Cast", 1, 1, target, frozenset({target}))
         reader.handles.casts.append((frame.scope, proto))
         if reader.values[value].scope == frame.scope:
-            reader.add_form((value, reader.low), name, number)
-    elif reader.low is not None and target is HIGH:
+            reader.add_form((value, target), name, number)
+    elif reader.lows and target is HIGH:
         kind, signature = Kind.SOURCE, _SOURCE_CAST
     title = reader.unique(frame, proto.name or f"Cast:{name}")
     elements = reader.elements(name, (value,))
@@ -93,9 +93,9 @@ def read_cast(reader: GraphBuilder, frame: Frame, proto: onnx.NodeProto) -> None
 def _is_alias(
     reader: GraphBuilder, value_dtype: DType | None, source_type: ValueType, target: DType
 ) -> bool:
-    """Whether a Cast widens from `low`, or changes nothing."""
-    if reader.low is None:
+    """Whether a Cast widens from a low dtype, or changes nothing."""
+    if not reader.lows:
         return False
-    if target is HIGH and source_type in (HIGH, reader.low):
+    if target is HIGH and source_type in (HIGH, *reader.lows):
         return reader.is_planned(value_dtype)
-    return value_dtype is target is reader.low
+    return value_dtype is target and target in reader.lows

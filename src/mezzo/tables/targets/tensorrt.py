@@ -289,5 +289,5 @@ TARGET = Target(
         ),
     ),
     quantized=(*_QUANTIZED, *_FP8),
-    default_for=("int8,fp16", "fp8", "fp8,fp16", "fp8,bf16"),
+    default_for=("fp16,bf16", "int8,fp16", "fp8", "fp8,fp16", "fp8,bf16"),
 )

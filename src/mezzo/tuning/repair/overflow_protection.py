@@ -59,7 +59,7 @@ def _convert_fused(
 ) -> "tuple[Attempt, Dataset, Model]":
     """The best attempt at a fused model, the data that judged it, and that model."""
     options = recall(model, options)
-    graph = model.read(options.planning.low).graph
+    graph = model.read(*options.planning.floats).graph
     scores = ScoreCache.of(session, graph, dict(options.settings))
     model, options = fuse(model, options)
     if options.planning.is_dynamic:
@@ -142,7 +142,7 @@ def _repaired_or_protected(
     if not attempt.is_wrong and attempt.measured.sensitivity is None:
         return attempt, other
     protected = protecting.best(options, None)
-    graph = model.read(options.planning.low).graph
+    graph = model.read(*options.planning.floats).graph
     costs = [
         cost_against_base(each.decided.problem.without_penalties(), each.decided.levels, graph)
         for each in (attempt, protected)

@@ -14,7 +14,7 @@ from mezzo.numerics.ranges.range_evidence import lifts
 from mezzo.planner.options import Options
 from mezzo.planner.planner import Judged, rows_of
 from mezzo.report.layout.numbers import spell_count
-from mezzo.tables.policy import Lifting
+from mezzo.tables.policy import Lifting, NamedFinding
 
 if TYPE_CHECKING:
     from mezzo.contracts.frontend import Model
@@ -25,14 +25,17 @@ HEADROOM = 2.0
 
 def with_protection(model: "Model", options: Options, ranges: Ranges) -> Options:
     """The options with overflow protection by ranges, harmless values excepted."""
-    judged = judge_model(model, options)[1]
-    graph, low = judged.problem.graph, FORMATS[options.planning.low]
-    rows = rows_of(graph)
-    harmless = may_overflow(StructureView(graph=graph, rows=tuple(rows), low=low))
-    findings = protections(
-        graph, rows, low, ranges.values, HEADROOM, judged.limits.keys(), harmless
-    )
-    return replace(options, planning=replace(options.planning, found=findings))
+    judged, planning = judge_model(model, options)[1], options.planning
+    graph = judged.problem.graph
+    rows, floats = rows_of(graph), planning.floats
+    findings: list[NamedFinding] = []
+    for low in map(FORMATS.__getitem__, floats):
+        harmless = may_overflow(StructureView(graph=graph, rows=tuple(rows), low=low))
+        limited = judged.limits.keys()
+        found = protections(graph, rows, low, ranges.values, HEADROOM, limited, harmless)
+        concerns = low.dtype if len(floats) > 1 else None
+        findings += [replace(each, dtype=concerns) for each in found]
+    return replace(options, planning=replace(planning, found=tuple(findings)))
 
 
 def with_lifts(model: "Model", options: Options, ranges: Ranges) -> Options:
@@ -46,10 +49,12 @@ def with_lifts(model: "Model", options: Options, ranges: Ranges) -> Options:
         model, replace(options, planning=replace(options.planning, policy=policy)), ranges
     )
     judged = judge_model(model, options)[1]
-    graph, low = judged.problem.graph, FORMATS[options.planning.low]
-    lifted = lifts(
-        graph, rows_of(graph), low, ranges.values, ranges.data.samples, judged.limits.keys()
-    )
+    graph, rows = judged.problem.graph, rows_of(judged.problem.graph)
+    samples, limited = ranges.data.samples, judged.limits.keys()
+    lifted = {
+        low: lifts(graph, rows, FORMATS[low], ranges.values, samples, limited)
+        for low in options.planning.floats
+    }
     firm = tuple(finding for finding in options.planning.found if finding.lifting is Lifting.NEVER)
     return replace(options, planning=replace(options.planning, found=firm, lifted=lifted))
 

@@ -77,7 +77,7 @@ def repair_ranges(
     if not is_near or not _may_repair(model, options):
         return None
     judged = judge_model(model, options)[1]
-    graph = model.read(low.dtype).graph
+    graph = model.read(*options.planning.floats).graph
     rows, limited = rows_of(graph), _limits(judged, graph)
     measured = ranges_by_value(graph, ranges.values)
     harmless = may_overflow(StructureView(graph=graph, rows=rows, low=low))
@@ -96,7 +96,7 @@ def repair_estimates(model: "Model", options: Options) -> "tuple[Model, Options]
         return None
     planning, low = options.planning, FORMATS[options.planning.low]
     judged = judge_model(model, options)[1]
-    graph = model.read(low.dtype).graph
+    graph = model.read(*planning.floats).graph
     limited = _limits(judged, graph)
     view = StructureView(graph=graph, rows=rows_of(graph), low=low, assumed=planning.assumed)
     view = replace(view, limited=limited, masks=trusted_masks(view, planning.policy, None))
@@ -355,7 +355,7 @@ class _Trials:
             for repair in repairs
             for value, k in sorted(repair.exponents.items())
         )
-        model = rescaled(self._model, scaled, self._options.planning.low)
+        model = rescaled(self._model, scaled, self._options.planning.floats)
         return model, replace(self._options, scaled=scaled)
 
 

@@ -114,7 +114,7 @@ class BlockProber:
         """`version`: at which the model is read. `shares`: weights of outputs' errors. `learned`:
         data for GPTQ, that no local error is taken on.
         """
-        reading = model.read(HIGH, version)
+        reading = model.read(HIGH, version=version)
         self.graph: Graph = reading.graph
         self._model, self._version = model, version
         self._shares, lab = shares, lab_of(model)
@@ -124,7 +124,7 @@ class BlockProber:
         }
         self._trials: WeightTrials = lab.weight_trials(reading, [*self._read])
         shown = sorted({v for reads in self._read.values() for v, _ in reads if v is not None})
-        self._observe = lab.observer(model.read(HIGH, version), shown)
+        self._observe = lab.observer(model.read(HIGH, version=version), shown)
         self._kept: dict[str, Answers] = {}
         # One product reads it, in few bits.
         alone = {
@@ -138,7 +138,7 @@ class BlockProber:
             for weight, (read, row) in alone.items()
             if read is not None
         }
-        self._inputs = GptqInputs(lab, lambda: model.read(HIGH, version), widths, learned)
+        self._inputs = GptqInputs(lab, lambda: model.read(HIGH, version=version), widths, learned)
 
     def _reads(
         self, rows: Sequence[BlockKernel], value: int

@@ -39,7 +39,7 @@ class WeightProbes:
 
     def open(self, models: "Sequence[Model]") -> Callable[[WeightProbe], float]:
         (model,) = models
-        reading = model.read(HIGH, self.version)
+        reading = model.read(HIGH, version=self.version)
         if reading.graph.fingerprint != self.fingerprint:
             raise ContractError(
                 f"{model.name}: is read as another graph here than where it was probed"
