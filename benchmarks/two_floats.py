@@ -5,8 +5,8 @@
 
 Each way converts on the same batches, once with nodes past the range protected and once with ranges repaired, and is
 judged in the true precision on batches that it did not see. Counted are operators by format and the casts between
-floats. Models that keep more in FP32 with both floats than with FP16 alone are named. Ends with 1 where a result in both
-floats holds no numbers.
+floats. Models that keep more in FP32 with both floats than with FP16 alone are named. Ends with 1 where a result in
+both floats holds no numbers.
 """
 
 import argparse

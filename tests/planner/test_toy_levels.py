@@ -282,9 +282,7 @@ def test_plan_of_the_toy_dialect_is_saved_and_read_back(line: PrecisionLine, tmp
     assert (loaded.line, loaded.nodes, loaded.lows) == (line, nodes, line.other_dtypes)
     assert to_json(loaded) == to_json(plan)
     said = ", ".join(map(str, line.dtypes))
-    with pytest.raises(
-        InputError, match=f"^the plan has levels {said}, and a model takes f32 with one of fp16, bf16"
-    ):
+    with pytest.raises(InputError, match=f"^the plan has levels {said}, and a model takes f32 with one of fp16, bf16"):
         check_levels(loaded)
     picture = draw(found.judged.problem, found.levels, plan)
     assert picture.levels == len(line.levels)

@@ -62,7 +62,7 @@ def rewrite(program: Program, options: Options) -> RewrittenGraph:
     """
     model = HandedModel(program)
     try:
-        fitted = fit(options, lambda: model.read(options.planning.low).graph)
+        fitted = fit(options, lambda: model.read(*options.planning.floats).graph)
         decided, result = convert_model(model, fitted.options, None)
         program.graph.lint()
     except MezzoError:
