@@ -15,6 +15,11 @@ from mezzo.ir.nodes import Kind, Node
 from mezzo.tables.facts import Cost
 
 _DIALECT = "onnx"
+# Operators whose results are as long as their operands' numbers say.
+_SIZED_BY_NUMBERS = frozenset({
+    "Compress", "ConcatFromSequence", "NonMaxSuppression", "NonZero", "SequenceAt", "StringSplit",
+    "Unique",
+})  # fmt: skip
 _IDENTITIES = frozenset({"Identity", "Dropout"})
 # Not folded: random operators, control flow, and Quantize/DequantizeLinear, read by kernels.
 _NEVER_FOLDED = frozenset(
@@ -173,17 +178,34 @@ class FusionView(GraphView):
         value = self.operand(node, operand)
         return None if value is None else self.graph.shapes.get(value)
 
-    @cached_property
+    @property
     def has_fixed_inputs(self) -> bool:
         """Whether all model inputs have static shapes, so that runtimes infer the rest."""
-        nodes = self.graph.nodes
-        inputs = [node for node in nodes if node.kind is Kind.INPUT and node.scope == 0]
-        return all(self.have_fixed_shapes(node.outputs) for node in inputs)
+        return self._varying is not None
 
-    def have_fixed_shapes(self, values: Iterable[int | None]) -> bool:
-        """Whether values have static shapes."""
-        shapes = [self.graph.shapes.get(value) for value in values if value is not None]
-        return all(shape is not None and None not in shape for shape in shapes)
+    def have_static_shapes(self, values: Iterable[int | None]) -> bool:
+        """Whether a runtime knows the shapes of values before it runs: if all model inputs have
+        static shapes, those of what depends on no other numbers than shapes. Lengths that exporters
+        compute from Shape are among them, though ONNX's inference leaves them unknown.
+        """
+        return self._varying is not None and self._varying.isdisjoint(values)
+
+    @cached_property
+    def _varying(self) -> frozenset[int | None] | None:
+        """Values of shapes that depend on numbers; None if an input has no static shape."""
+        varying = set[int | None]()
+        for node in self.graph.nodes:
+            unknown = [value for value in node.present_outputs if not self._is_static(value)]
+            if node.kind is Kind.INPUT and node.scope == 0 and unknown:
+                return None
+            is_plain = node.kind is Kind.OP and self.op(node) not in _SIZED_BY_NUMBERS
+            if unknown and not (is_plain and varying.isdisjoint(node.inputs)):
+                varying.update(unknown)
+        return frozenset(varying)
+
+    def _is_static(self, value: int) -> bool:
+        shape = self.graph.shapes.get(value)
+        return shape is not None and None not in shape
 
     def integers(self, node: Node, name: str) -> tuple[int, ...]:
         """A node's attribute that is a list of integers; empty if absent."""

@@ -24,7 +24,7 @@ def _converting(fusion: Fusion) -> Make:
             return True
         if view.op(node) not in fusion.operators or not view.is_float(node):
             return False
-        is_known = view.has_fixed_inputs and view.have_fixed_shapes((*node.inputs, *node.outputs))
+        is_known = view.have_static_shapes((*node.inputs, *node.outputs))
         return is_known and not _moves_up(view, node)
 
     return tree(joins)
