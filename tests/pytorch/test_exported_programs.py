@@ -122,6 +122,31 @@ def test_a_plan_is_replayed_on_the_program_it_was_made_of(seed: int, tmp_path: o
     assert str(again.model.graph) == str(first.model.graph)
 
 
+class PastTheRange(nn.Module):
+    """A layer between two others that reads more than FP16 holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second, self.third = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        wide = self.second(self.first(x) * 1e5)
+        result: torch.Tensor = self.third(torch.tanh(wide * 1e-5))
+        return result
+
+
+def test_what_leaves_the_range_of_fp16_runs_in_bf16(tmp_path: Path) -> None:
+    source = exported(PastTheRange(), data(0))
+    made = mezzo.convert(source, to="fp16,bf16", policy="aggressive")
+    by_name = precisions(made.plan)
+    assert (by_name["first/linear"], by_name["second/linear"]) == ("f16", "bf16")
+    (right,), (answer,) = (flat(model.module()(data(0))) for model in (source, made.model))
+    assert float((answer - right).norm()) <= K * EPS["bf16"] * float(right.norm())
+    mezzo.save_plan(made.plan, tmp_path / "plan.json")
+    assert str(mezzo.convert(source, plan=tmp_path / "plan.json").model.graph) == str(made.model.graph)
+
+
 class Mlp(nn.Module):
     def __init__(self) -> None:
         super().__init__()
