@@ -131,9 +131,9 @@ def test_quiet_answers_with_the_exit_code_alone(run, plans):
 
 
 def test_plan_of_three_levels_is_compared_and_explained_and_not_replayed(run, plans):
-    """What reads plans alone takes any number of levels; ONNX takes one float beside FP32."""
+    """What reads plans alone takes any levels; in a model each converts into FP32."""
     document = json.loads((plans / "a.json").read_text())
-    document["levels"] = ["bf16", "f32", "f16"]
+    document["levels"] = ["bf16", "f16", "f32"]
     for node in document["nodes"]:
         if node["op"] == "MatMul":
             node["precision"] = "bf16"
@@ -142,14 +142,13 @@ def test_plan_of_three_levels_is_compared_and_explained_and_not_replayed(run, pl
     assert (ran.code, ran.err) == (1, "")
     rows = [line.split() for line in ran.out.splitlines()]
     assert ["nodes", "in", "bf16", "0", "1"] in rows and ["nodes", "in", "f16", "1", "0"] in rows
-    assert ["levels", "-", "bf16,", "f32,", "f16"] in rows
+    assert ["levels", "-", "bf16,", "f16,", "f32"] in rows
     ran = run("explain", "c.json", "mm")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith("mm (MatMul) runs in bf16") and "the policy wants it in bf16" in ran.out
     said = (
-        "mezzo: the plan has levels bf16, f32, f16, and a model takes f32 and one of f16, bf16, and int8, fp8 or "
-        "fp8-e5m2 beside them; "
-        "make a new plan with 'mezzo plan'\n"
+        "mezzo: the plan has levels bf16, f16, f32, and a model takes f32 with one of fp16, bf16, int8, fp8, fp8-e5m2, or "
+        "between two, one of them fp16 or bf16; make a new plan with 'mezzo plan'\n"
     )
     for words in (
         ("convert", "layernorm.onnx", "out.onnx", "--plan", "c.json"),
