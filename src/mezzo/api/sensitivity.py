@@ -84,7 +84,7 @@ def sensitivity(
             f"{option('to')} is {dict(chosen.settings)['to']!r}, and sensitivity is measured"
             " for one format at a time; name one of them"
         )
-    if chosen.planning.weight_bits:
+    if chosen.planning.weight_bits or chosen.planning.weight_float is not None:
         to = setting("to", dict(chosen.settings)["to"])
         raise InputError(
             f"{option('to')} is {dict(chosen.settings)['to']!r}, and sensitivity is measured for"

@@ -194,7 +194,7 @@ def _keep(model: Model, options: Options, recalled: Recalled) -> tuple[Decided, 
         ModelError: the model is not valid.
     """
     reading = model.read(*options.planning.floats)
-    judged = judge(reading.graph, replace(options.planning, in_blocks={}))
+    judged = judge(reading.graph, replace(options.planning, in_blocks={}, stored_floats={}))
     levels = judged.problem.given_levels
     plan = make_plan(judged, levels, (), reading, None, options, {})
     _tell(model, "checking")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from mezzo.contracts.plans import DATA_RULES, WIDENED, AddCast, Plan, PlannedNode
 from mezzo.formats.dtypes import DType
-from mezzo.formats.format_words import WEIGHT_BITS, weight_word
+from mezzo.formats.format_words import WEIGHT_WORDS, weight_float_word, weight_word
 from mezzo.report.layout.numbers import spell_count
 
 
@@ -70,15 +70,18 @@ def count_precisions(plan: Plan) -> Mapping[DType, int]:
 
 
 def count_weights(plan: Plan) -> Mapping[str, int]:
-    """Counts of weights in blocks by the name of their format, "int4"."""
+    """Counts of weights in blocks or in a low float, by the name of their format, "int4"."""
     counts = Counter(weight_word(storage.bits) for _, storage in plan.in_blocks)
-    return {word: counts[word] for word in WEIGHT_BITS if word in counts}
+    counts.update(weight_float_word(dtype) for _, dtype in plan.stored_floats)
+    return {word: counts[word] for word in WEIGHT_WORDS if word in counts}
 
 
 def runs_low(plan: Plan) -> bool:
-    """Whether some operator runs below the base precision, or reads a weight in blocks."""
+    """Whether some operator runs below the base precision, or reads a weight in blocks or in a low
+    float.
+    """
     counts = count_precisions(plan)
-    return bool(plan.in_blocks) or any(counts[dtype] for dtype in plan.lows)
+    return bool(plan.in_blocks or plan.stored_floats) or any(counts[dtype] for dtype in plan.lows)
 
 
 def spell_apart(plan: Plan) -> str:
@@ -125,7 +128,7 @@ def choose_example(plan: Plan) -> PlannedNode | None:
     low levels one that reads a weight, if possible in blocks.
     """
     if not plan.lows:
-        weights = sorted(plan.weights, key=lambda weight: weight.storage is None)
+        weights = sorted(plan.weights, key=lambda weight: not weight.is_narrowed)
         nodes = (plan.by_name.get(name) for weight in weights for name in weight.readers)
         return next((node for node in nodes if node is not None), None)
     groups = group_high_nodes(plan)

@@ -413,6 +413,8 @@ TARGET = Target(
         "int4",
         "int8w",
         "int4,int8w",
+        "fp16w",
+        "bf16w",
     ),
     # Attention is no faster than the same in small operators, and rounds more in FP16;
     # GroupNormalization is expanded, and takes twice the time of InstanceNormalization.
