@@ -100,9 +100,10 @@ class Problem:
     only. `links`: (threshold, node, node) that must be on one side of the threshold, in addition to
     nodes that share a value that cannot be cast. `caps`: lowest and highest level, inclusive, that
     a use may read, whatever its node runs at. `quantized`: data of the quantized level, if there is
-    one. `in_blocks`: storage of weights in low-bit integers, by value id; `stored_floats`: the low float
-    of those that are stored in it and cast to the base for all their readers. `base_outputs`: nodes at
-    other levels whose outputs are cast to the base; users at the same level may skip that cast.
+    one. `in_blocks`: storage of weights in low-bit integers, by value id; `stored_floats`: the low
+    float of those that are stored in one and cast to the base for all their readers.
+    `base_outputs`: nodes at other levels whose outputs are cast to the base; users at the same
+    level may skip that cast.
     `measured` replaces the gains and cast costs derived from categories, worths and `prices`.
     `kernels`: the target's fused kernels; None if unknown.
     """

@@ -40,7 +40,7 @@ WEIGHT_FLOATS: Mapping[str, DType] = MappingProxyType(
 _WEIGHT_DTYPES = {"int4": DType.INT4, "int8w": DType.INT8}
 FORMAT_DTYPES: Mapping[str, DType] = ChainMap(_WEIGHT_DTYPES, LEVEL_DTYPES)
 WEIGHT_WORDS = (*WEIGHT_BITS, *WEIGHT_FLOATS)
-FORMAT_WORDS = (*FORMAT_DTYPES, *WEIGHT_FLOATS)
+FORMAT_WORDS = ChainMap({**WEIGHT_FLOATS}, _WEIGHT_DTYPES, LEVEL_DTYPES).keys()
 
 # Asks for an FP16 or BF16 model in FP32; only a conversion of one ONNX model takes it.
 FP32 = FORMATS[HIGH].words[0]
@@ -232,8 +232,8 @@ def read_formats(to: FormatLike) -> tuple[str, ...]:
     stored = [word for word in WEIGHT_FLOATS if word in words]
     if stored and len(words) > 1:
         raise InputError(
-            f"{what} is {to!r}, and {stored[0]} stands alone: it stores weights in a low float for"
-            f" operators in FP32; write {setting('to', stored[0])}"
+            f"{what} is {to!r}, and {stored[0]} is combined with nothing: it stores weights"
+            f" in a low float and computes in FP32; write {setting('to', stored[0])}"
         )
     floats = [word for word in LOW_DTYPES if word in words]
     scaled = [word for word in words if word not in (*LOW_DTYPES, *WEIGHT_WORDS)]

@@ -261,11 +261,11 @@ def read_plan(document: object, where: str) -> Plan:
 
 
 def _read_low_float(name: str, entry: object) -> DType:
-    floats = [*LOW_DTYPES.values()]
-    if entry not in map(str, floats):
-        wanted = " or ".join(map(str, floats))
+    floats = {str(dtype): dtype for dtype in LOW_DTYPES.values()}
+    if not isinstance(entry, str) or entry not in floats:
+        wanted = " or ".join(floats)
         raise ValueError(f"weight {name!r} is stored in {entry!r}, wanted {wanted}")
-    return DType(entry)
+    return floats[entry]
 
 
 def _read_scaled(name: str, entry: object) -> ScaledValue:
