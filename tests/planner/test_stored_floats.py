@@ -63,8 +63,8 @@ def test_weights_that_a_low_float_would_harm_stay_and_say_why() -> None:
         "shared: fp16w, low-float: its numbers lie in the range of f16, and a Cast gives its readers f32",
         "bias: floats, too-small: with fewer than 4096 elements it is not worth a Cast",
         'large: floats, out-of-range: it reaches 3.946e+06, past f16\'s 65504; to="bf16w" holds it',
-        'faint: floats, underflow: its numbers are about 9.9e-08, below f16\'s smallest normal number 6.1e-05; to="bf16w"'
-        " holds it",
+        "faint: floats, underflow: its numbers are about 9.9e-08, below f16's smallest normal number 6.1e-05;"
+        ' to="bf16w" holds it',
         "counts: floats, whole-numbers: it holds whole numbers to 4095, and f16 only to 2048",
         "shown: floats, other-reader: 'output shown' reads it as more than an operand in f32",
         "kept: floats, excluded: 'kept' reads it, which exclude or keep_region leaves as it is",
@@ -147,9 +147,9 @@ def _tensors(owner: onnx.GraphProto | onnx.FunctionProto, path: str = "") -> Ite
             if attribute.type == onnx.AttributeProto.GRAPH:
                 yield from _tensors(attribute.g, f"{path}/{node.output[0]}/{attribute.name}")
             elif node.op_type == "Constant":
-                if attribute.name == "value_float":
-                    number = onnx.helper.make_tensor("value", onnx.TensorProto.FLOAT, [], [attribute.f])
-                    attribute.CopyFrom(onnx.helper.make_attribute("value", number))
+                if attribute.name.startswith("value_float"):
+                    numbers = np.array(onnx.helper.get_attribute_value(attribute), np.float32)
+                    attribute.CopyFrom(onnx.helper.make_attribute("value", numpy_helper.from_array(numbers)))
                 yield f"{path}/{node.output[0]}", attribute.t
 
 
