@@ -41,7 +41,7 @@ CASES = [
     ),
     (
         (*CONVERT, "--to", "fp16,"),
-        "--to is ''; choose one of fp16, bf16, int8, fp8, fp8-e5m2, int4, int8w",
+        "--to is ''; choose one of fp16, bf16, int8, fp8, fp8-e5m2, int4, int8w, fp16w, bf16w",
     ),
     (
         (*CONVERT, "--to", "bf16,bf16"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from onnx import numpy_helper
 from random_models import models, random_feeds
 
@@ -189,6 +189,7 @@ def test_answers_are_those_of_the_fp32_model_with_rounded_weights(model: onnx.Mo
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stored_floats, "LEAST_ELEMENTS", 1)
         converted = mezzo.convert(model, to="fp16w", check=False)
+    assume(len(converted.model.functions) == len(model.functions))  # a call with another plan has a copy
     reference, count = _rounded(model, converted.model)
     assert bool(count) == bool(converted.plan.stored_floats)
     feeds = random_feeds(model, random.Random(0))

@@ -167,6 +167,8 @@ def _notes(judged: Judged, options: Options, levels: Sequence[int]) -> tuple[str
             else f"no node computes in {line.base_dtype}"
         )
         notes.append(f"{summary}: the model computes as it did")
+    if judged.problem.stored_floats and planning.target.weight_casts is not None:
+        notes.append(planning.target.weight_casts)
     total = len(dynamic_names(judged.problem, levels))
     if total:
         notes.append(

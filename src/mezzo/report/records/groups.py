@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from mezzo.common.message_style import setting
 from mezzo.contracts.plans import DATA_RULES, WIDENED, AddCast, Plan, PlannedNode
-from mezzo.formats.dtypes import DType
-from mezzo.formats.format_words import WEIGHT_WORDS, weight_float_word, weight_word
+from mezzo.formats.dtypes import LOW_DTYPES, DType
+from mezzo.formats.format_words import FP32, WEIGHT_WORDS, weight_float_word, weight_word
 from mezzo.report.layout.numbers import spell_count
 
 
@@ -89,7 +90,11 @@ def spell_apart(plan: Plan) -> str:
     if not plan.apart:
         return "the model computes no floats"
     counts = " and ".join(f"{spell_count(count, 'node')} in {dtype}" for dtype, count in plan.apart)
-    return f"the model came with {counts} and none in {plan.high}; export it in {plan.high}"
+    may_widen = plan.dialect == "onnx" and all(
+        dtype in LOW_DTYPES.values() for dtype, _ in plan.apart
+    )
+    first = f"convert it with {setting('to', FP32)} first, or " if may_widen else ""
+    return f"the model came with {counts} and none in {plan.high}; {first}export it in {plan.high}"
 
 
 def count_before(plan: Plan) -> Mapping[DType, int]:

@@ -406,6 +406,11 @@ TARGET = Target(
     ),
     quantized=_QUANTIZED,
     in_blocks=_IN_BLOCKS,
+    # benchmarks/low_float_weights.py
+    weight_casts=(
+        "ONNX Runtime folds the Casts of weights when it loads a file: a run takes the time and"
+        " the memory of FP32"
+    ),
     fusions=_FUSIONS,
     default_for=(
         "fp16",
