@@ -125,6 +125,16 @@ def test_formats_of_stored_floats_are_asked_for_alone(to: str) -> None:
         mezzo.plan(_model(), to=to)
 
 
+def test_opset_rises_to_the_first_that_casts_bf16() -> None:
+    model = _model(_TEXT.replace('"" : 21', '"" : 11'))
+    raised = mezzo.convert(model, to="bf16w")
+    assert raised.model.opset_import[0].version == 13
+    assert "the opset went from 11 to 13: only there the schema allows bf16w" in raised.summary.notes
+    kept = mezzo.convert(model, to="bf16w", opset="keep")
+    assert kept.plan.stored_floats == () and "the ONNX checker refuses any change" in kept.plan.nodes[-1].because
+    assert mezzo.convert(model, to="fp16w").model.opset_import[0].version == 11
+
+
 def test_large_weights_are_rounded_as_they_are_written(tmp_path: Path) -> None:
     source, result = tmp_path / "m.onnx", tmp_path / "out.onnx"
     onnx.save(_model(), source, save_as_external_data=True, location="m.data", size_threshold=0)
