@@ -135,6 +135,21 @@ def test_opset_rises_to_the_first_that_casts_bf16() -> None:
     assert mezzo.convert(model, to="fp16w").model.opset_import[0].version == 11
 
 
+def test_a_search_has_nothing_to_choose() -> None:
+    data = {"ids": np.arange(4), "x": np.zeros((4, 64), np.float32)}
+    for search in (lambda: mezzo.tune(_model(), data=data, to="fp16w", max_error=1e-3),
+                   lambda: mezzo.sensitivity(_model(), data, to="fp16w")):  # fmt: skip
+        with pytest.raises(InputError, match="to is 'fp16w', which stores every weight that its range holds"):
+            search()
+
+
+@pytest.mark.parametrize("to", ["fp16w", "int4"])
+def test_strategies_are_compared_where_they_place_casts(to: str) -> None:
+    message = f"to is '{to}', which changes how weights are stored and places no casts; take 'mezzo.plan'"
+    with pytest.raises(InputError, match=message):
+        mezzo.compare_strategies(_model(), to=to)
+
+
 def test_large_weights_are_rounded_as_they_are_written(tmp_path: Path) -> None:
     source, result = tmp_path / "m.onnx", tmp_path / "out.onnx"
     onnx.save(_model(), source, save_as_external_data=True, location="m.data", size_threshold=0)

@@ -235,6 +235,18 @@ def read_options(request: Request) -> Options:
     )
 
 
+def refuse_stored_floats(options: Options) -> None:
+    """Raises InputError: the request stores weights in a low float, which leaves a search nothing
+    to choose.
+    """
+    if options.planning.weight_float is not None:
+        raise InputError(
+            f"{option('to')} is {dict(options.settings)['to']!r}, which stores every weight that"
+            " its range holds and leaves a search nothing to choose; take"
+            f" {verb('convert')} with {option('data')}, which judges the result"
+        )
+
+
 def _read_share(given: object) -> float:
     """Raises InputError: it is no number from 0 to 1."""
     try:
