@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from onnx import numpy_helper
 from random_models import models, random_feeds
 
@@ -209,6 +209,7 @@ def _answers(model: onnx.ModelProto, feeds: Mapping[str, object]) -> list[np.nda
     return answers
 
 
+@settings(max_examples=60, derandomize=True, deadline=None, database=None)
 @given(model=models(is_tame=True))
 def test_answers_are_those_of_the_fp32_model_with_rounded_weights(model: onnx.ModelProto) -> None:
     with pytest.MonkeyPatch.context() as patch:
