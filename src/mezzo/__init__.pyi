@@ -126,8 +126,8 @@ def compare_strategies(
 
     Args:
         to: what to convert to: fp16, bf16 or int8, two of them (fp16,bf16 or int8,bf16), weights
-            alone in int4 or int8w, auto: what gains on this machine, or fp32: an FP16 or BF16 file
-            back.
+            alone in int4, int8w, fp16w or bf16w, auto: what gains on this machine, or fp32: an FP16
+            or BF16 file back.
         policy: how bold to be: a name of 'mezzo policies', or a .toml file.
         strategy: how to place the casts; see 'mezzo strategies'.
         target: what must run the result: a name of 'mezzo targets', or a .toml file.
@@ -213,9 +213,10 @@ def convert(
         to: "fp16", "bf16" or "int8", or "int8" with one of the floats, as "int8,bf16" or as a
             tuple; by default the format that is faster on the named target and this machine, else
             "fp16". "auto" without a target chooses the target too: whatever the tables expect to
-            gain on this machine is converted and timed, and the fastest right result is kept. Two
-            floats are refused: neither of FP16 and BF16 contains the other. "fp32" widens an FP16
-            or BF16 model, with inputs and outputs unless `io` keeps them.
+            gain on this machine is converted and timed, and the fastest right result is kept.
+            "int4", "int8w", "fp16w" and "bf16w" store weights alone so: operators compute in FP32,
+            for the last two with weights behind a Cast. "fp32" widens an FP16 or BF16 model, with
+            inputs and outputs unless `io` keeps them.
         policy: a preset's name ("balanced" unless given), the path of a policy file (.toml), a
             Policy, or a function of a `mezzo.ir.selectors.Site`, or of one and "fp16" or "bf16". It
             returns a verdict for each node: "allow", "infer", "clear" or "deny", or one of these
@@ -316,8 +317,8 @@ def convert_folder(
 
     Args:
         to: what to convert to: fp16, bf16 or int8, two of them (fp16,bf16 or int8,bf16), weights
-            alone in int4 or int8w, auto: what gains on this machine, or fp32: an FP16 or BF16 file
-            back.
+            alone in int4, int8w, fp16w or bf16w, auto: what gains on this machine, or fp32: an FP16
+            or BF16 file back.
         policy: how bold to be: a name of 'mezzo policies', or a .toml file.
         strategy: how to place the casts; see 'mezzo strategies'.
         target: what must run the result: a name of 'mezzo targets', or a .toml file.
@@ -410,8 +411,8 @@ def llm(
 
     Args:
         to: what to convert to: fp16, bf16 or int8, two of them (fp16,bf16 or int8,bf16), weights
-            alone in int4 or int8w, auto: what gains on this machine, or fp32: an FP16 or BF16 file
-            back.
+            alone in int4, int8w, fp16w or bf16w, auto: what gains on this machine, or fp32: an FP16
+            or BF16 file back.
         policy: how bold to be: a name of 'mezzo policies', or a .toml file.
         strategy: how to place the casts; see 'mezzo strategies'.
         target: what must run the result: a name of 'mezzo targets', or a .toml file.
@@ -490,8 +491,8 @@ def plan(
 
     Args:
         to: what to convert to: fp16, bf16 or int8, two of them (fp16,bf16 or int8,bf16), weights
-            alone in int4 or int8w, auto: what gains on this machine, or fp32: an FP16 or BF16 file
-            back.
+            alone in int4, int8w, fp16w or bf16w, auto: what gains on this machine, or fp32: an FP16
+            or BF16 file back.
         policy: how bold to be: a name of 'mezzo policies', or a .toml file.
         strategy: how to place the casts; see 'mezzo strategies'.
         target: what must run the result: a name of 'mezzo targets', or a .toml file.
@@ -659,8 +660,8 @@ def sensitivity(
 
     Args:
         to: what to convert to: fp16, bf16 or int8, two of them (fp16,bf16 or int8,bf16), weights
-            alone in int4 or int8w, auto: what gains on this machine, or fp32: an FP16 or BF16 file
-            back.
+            alone in int4, int8w, fp16w or bf16w, auto: what gains on this machine, or fp32: an FP16
+            or BF16 file back.
         strategy: how to place the casts; see 'mezzo strategies'.
         target: what must run the result: a name of 'mezzo targets', or a .toml file.
         include: ask for low precision: a glob on node names, or 'op:Softmax'. Repeatable.
@@ -754,8 +755,8 @@ def tune(
 
     Args:
         to: what to convert to: fp16, bf16 or int8, two of them (fp16,bf16 or int8,bf16), weights
-            alone in int4 or int8w, auto: what gains on this machine, or fp32: an FP16 or BF16 file
-            back.
+            alone in int4, int8w, fp16w or bf16w, auto: what gains on this machine, or fp32: an FP16
+            or BF16 file back.
         strategy: how to place the casts; see 'mezzo strategies'.
         target: what must run the result: a name of 'mezzo targets', or a .toml file.
         include: ask for low precision: a glob on node names, or 'op:Softmax'. Repeatable.

@@ -28,6 +28,7 @@ COMMANDS = {
     "sensitivity": ("sensitivity", "model.onnx", *DATA),
     "tune": ("tune", "model.onnx", "out.onnx", *DATA, "--max-error", "3e-4"),
     "weights": ("convert", "model.onnx", "out.onnx", *DATA, "--to", "int4", "--target", "onnx"),
+    "low-floats": ("convert", "model.onnx", "out.onnx", *DATA, "--to", "fp16w"),
     "tune weights": (
         "tune", "model.onnx", "out.onnx", *DATA, "--to", "int4,int8w", "--target", "onnx", "--max-bytes", "250KB",
     ),
@@ -43,6 +44,7 @@ SECTIONS = {
     "sensitivity": {"data", "sensitivity"},
     "tune": {"summary", "conversion", "decisions", "data", "ranges", "errors", "sensitivity", "frontier", "search"},
     "weights": {"summary", "conversion", "decisions", "weights", "data", "ranges", "errors"},
+    "low-floats": {"summary", "conversion", "decisions", "weights", "data", "ranges", "errors"},
     "tune weights": {
         "summary", "conversion", "decisions", "weights", "data", "errors", "sensitivity", "frontier", "search",
     },

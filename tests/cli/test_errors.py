@@ -37,11 +37,11 @@ CASES = [
     (
         (*CONVERT, "--to", "mxfp8"),
         "--to is 'mxfp8'; of FP8 a conversion takes E4M3FN and E5M2 with a scale .*; choose one of fp16, bf16, int8, "
-        "fp8, fp8-e5m2, int4, int8w",
+        "fp8, fp8-e5m2, int4, int8w, fp16w, bf16w",
     ),
     (
         (*CONVERT, "--to", "fp16,"),
-        "--to is ''; choose one of fp16, bf16, int8, fp8, fp8-e5m2, int4, int8w",
+        "--to is ''; choose one of fp16, bf16, int8, fp8, fp8-e5m2, int4, int8w, fp16w, bf16w",
     ),
     (
         (*CONVERT, "--to", "bf16,bf16"),

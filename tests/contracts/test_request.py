@@ -83,11 +83,11 @@ def test_format_may_stand_in_a_sequence(to: str | list[str] | tuple[str, ...]) -
         (
             "int5",
             "to is 'int5'; of integers a conversion takes int8, and for weights alone int8w and int4; choose one of "
-            "fp16, bf16, int8, fp8, fp8-e5m2, int4, int8w",
+            "fp16, bf16, int8, fp8, fp8-e5m2, int4, int8w, fp16w, bf16w",
         ),
-        ("", "to is ''; choose one of fp16, bf16, int8, fp8, fp8-e5m2, int4, int8w"),
-        ((), "to is (); choose one of fp16, bf16, int8, fp8, fp8-e5m2, int4, int8w"),
-        ("bf16,", "to is ''; choose one of fp16, bf16, int8, fp8, fp8-e5m2, int4, int8w"),
+        ("", "to is ''; choose one of fp16, bf16, int8, fp8, fp8-e5m2, int4, int8w, fp16w, bf16w"),
+        ((), "to is (); choose one of fp16, bf16, int8, fp8, fp8-e5m2, int4, int8w, fp16w, bf16w"),
+        ("bf16,", "to is ''; choose one of fp16, bf16, int8, fp8, fp8-e5m2, int4, int8w, fp16w, bf16w"),
         (["fp16", "fp16"], "to is ['fp16', 'fp16'], which says a format twice; say each once"),
         (
             ("fp16", "int8", "bf16"),

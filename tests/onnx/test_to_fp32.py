@@ -165,6 +165,28 @@ def test_a_file_that_overflows_itself_is_no_judge_of_what_is_made_of_it() -> Non
     assert 'to="fp32" widens it' in repr(converted)
 
 
+@pytest.mark.parametrize(("to", "held", "other"), [("bf16", "f16", "fp16"), ("fp16", "bf16", "bf16")])
+def test_a_low_file_goes_to_the_other_low_float_by_fp32(to: str, held: str, other: str) -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 22]>
+        g (float[N,4] x) => (float[N,4] y, float[N,4] z)
+        <float[4,4] w = {1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8}, float[4,4] v = {1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,100000}>
+        { [first] y = MatMul(x, w) [second] z = MatMul(y, v) }""")
+    low = mezzo.convert(model, to=other, target="any", policy="aggressive", exclude=["second"], out_of_range="clamp")
+    alone = mezzo.convert(model, to=other, target="any", policy="aggressive", out_of_range="clamp")
+    direct = mezzo.convert(alone.model, to=to)
+    first = (
+        f'the model came with 2 nodes in {held} and none in f32; convert it with to="fp32" first, or export it in f32'
+    )
+    assert first in repr(direct)
+    back = mezzo.convert(low.model, to="fp32").model
+    there = mezzo.convert(back, to=to, target="any", policy="aggressive")
+    levels = {node.name: str(node.precision.output) for node in there.plan.nodes if node.kind == "op"}
+    # FP16 has no 100000, so what reads it stays.
+    wanted = {"bf16": {"first": "bf16", "second": "bf16"}, "fp16": {"first": "f16", "second": "f32"}}
+    assert levels == wanted[to]
+
+
 def test_what_an_earlier_conversion_has_recorded_is_forgotten(tmp_path: Path) -> None:
     model = onnx.parser.parse_model("""
         <ir_version: 8, opset_import: ["" : 17]>

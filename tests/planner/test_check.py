@@ -212,6 +212,18 @@ def test_weights_are_stored_in_blocks_as_asked_once_and_cast_from_there() -> Non
     assert "value 'w' is stored in blocks and as integers of a kernel" in both
 
 
+def test_weights_in_a_low_float_are_read_through_one_cast() -> None:
+    stored = replace(problem(), stored_floats={W: F16})
+    edits = (Retype(W, F16), AddCast(W, HIGH), Rewire(PRODUCT, 1, W, HIGH))
+    assert lower(stored, HIGH_ONLY) == edits and told(edits, HIGH_ONLY, stored) == []
+    assert told(edits[:2], HIGH_ONLY, stored)[0] == "'h' reads value 'w' in f16 as it is stored"
+    assert told(edits[1:], HIGH_ONLY, stored)[0] == "value 'w' is stored in f32, not in f16"
+    copied = [edits[0], AddCopy(W, HIGH), edits[2]]
+    assert told(copied, HIGH_ONLY, stored) == ["value 'w' is copied where it should be the other"]
+    uncast = [edits[0], edits[2]]
+    assert told(uncast, HIGH_ONLY, stored) == ["node 'h' (product) reads operand 1 in f32, a form that nothing makes"]
+
+
 def test_weights_in_blocks_save_no_bytes_at_a_lower_level() -> None:
     plain = problem()
     stored = replace(plain, in_blocks={W: BlockStorage(bits=4, block=4, axis=0)})

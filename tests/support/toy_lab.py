@@ -265,9 +265,10 @@ class ToyLab:
         limits: Mapping[int, float] = MappingProxyType({}),
         quantized: QuantizedPorts = NO_PORTS,
         in_blocks: Mapping[int, BlockStorage] = MappingProxyType({}),
+        stored_floats: Mapping[int, DType] = MappingProxyType({}),
     ) -> ToyEmulator:
         assert isinstance(reading, Reading), "a lab is handed readings of its own model"
-        assert not in_blocks, "toy programs have no weights in blocks"
+        assert not in_blocks and not stored_floats, "toy programs have no weights in blocks or low floats"
         return ToyEmulator(reading.program, reading.graph, limits)
 
     def observer(self, reading: AnyReading, values: Sequence[int]) -> Callable[[Feeds], Iterator[ObservedValue]]:

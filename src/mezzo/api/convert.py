@@ -64,9 +64,10 @@ def convert(
         to: "fp16", "bf16" or "int8", or "int8" with one of the floats, as "int8,bf16" or as a
             tuple; by default the format that is faster on the named target and this machine, else
             "fp16". "auto" without a target chooses the target too: whatever the tables expect to
-            gain on this machine is converted and timed, and the fastest right result is kept. Two
-            floats are refused: neither of FP16 and BF16 contains the other. "fp32" widens an FP16
-            or BF16 model, with inputs and outputs unless `io` keeps them.
+            gain on this machine is converted and timed, and the fastest right result is kept.
+            "int4", "int8w", "fp16w" and "bf16w" store weights alone so: operators compute in FP32,
+            for the last two with weights behind a Cast. "fp32" widens an FP16 or BF16 model, with
+            inputs and outputs unless `io` keeps them.
         policy: a preset's name ("balanced" unless given), the path of a policy file (.toml), a
             Policy, or a function of a `mezzo.ir.selectors.Site`, or of one and "fp16" or "bf16". It
             returns a verdict for each node: "allow", "infer", "clear" or "deny", or one of these

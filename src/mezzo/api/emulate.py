@@ -20,6 +20,7 @@ from mezzo.formats.precision_line import Precision
 from mezzo.io.planfile import load_plan
 from mezzo.ir.graph import Graph
 from mezzo.planner.choices.choosing import weights_in_blocks
+from mezzo.planner.choices.stored_floats import floats_stored
 
 if TYPE_CHECKING:
     import onnx
@@ -71,6 +72,7 @@ def emulate(
         in_blocks=weights_in_blocks(
             reading.graph, dict(loaded_plan.in_blocks), loaded_plan.line.dtypes
         ),
+        stored_floats=floats_stored(reading.graph, dict(loaded_plan.stored_floats)),
     )
     return dict(emulator.run(feeds, low))
 

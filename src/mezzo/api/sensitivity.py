@@ -17,6 +17,7 @@ from mezzo.evaluate.answers import read_accumulation
 from mezzo.evaluate.data_session import open_session, resume_files
 from mezzo.numerics.data.data_checks import DataWatch
 from mezzo.numerics.measures import Sensitivity
+from mezzo.planner.options import refuse_stored_floats
 from mezzo.quantize.calibration import with_parameters
 from mezzo.tuning.evaluator import (
     MOST_RUNS,
@@ -84,6 +85,7 @@ def sensitivity(
             f"{option('to')} is {dict(chosen.settings)['to']!r}, and sensitivity is measured"
             " for one format at a time; name one of them"
         )
+    refuse_stored_floats(chosen)
     if chosen.planning.weight_bits:
         to = setting("to", dict(chosen.settings)["to"])
         raise InputError(

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
+from mezzo.common.errors import InputError
+from mezzo.common.message_style import option, verb
 from mezzo.contracts.frontend import Progress
 from mezzo.contracts.options.keyword_types import PlanOptions
 from mezzo.contracts.options.keywords import documents_options
@@ -47,6 +49,11 @@ def judged_without_data(
 ) -> "Judged":
     """The verdicts that `mezzo.plan` decides from, after fusion, with placeholder scales."""
     chosen, trust = read_plan_options(src, options)
+    if not chosen.planning.line.others:
+        raise InputError(
+            f"{option('to')} is {dict(chosen.settings)['to']!r}, which changes how weights are"
+            f" stored and places no casts; take {verb('plan')}"
+        )
     return judge_model(*without_data(open_source(src, trust, progress), chosen))[1]
 
 

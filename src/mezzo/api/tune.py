@@ -26,7 +26,7 @@ from mezzo.evaluate.range_measurement import measure_ranges
 from mezzo.evaluate.standards import tables_of
 from mezzo.formats.format_words import WEIGHT_BITS, words_of
 from mezzo.numerics.metrics.language import LanguageTallies
-from mezzo.planner.options import Options, read_options
+from mezzo.planner.options import Options, read_options, refuse_stored_floats
 from mezzo.quantize.calibration import with_parameters
 from mezzo.quantize.corrections import correct_parameters
 from mezzo.tuning.costs import table_costs
@@ -123,6 +123,7 @@ def tune(
     if options.get("policy") is None:
         request = replace(request, policy=SEARCH_DEFAULTS["policy"])
     chosen = read_options(request)
+    refuse_stored_floats(chosen)
     most_bytes = _read_bytes(max_bytes, chosen)
     if most_bytes is not None and (max_error is not None or metric is not None):
         error = option("max_error" if max_error is not None else "metric")

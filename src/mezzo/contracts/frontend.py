@@ -48,10 +48,11 @@ class Frontend(ABC):
 
     `suffixes`: file name endings; "" matches all files of no other front end. `facts`: of operators
     without a table in mezzo, by dialect and operator. `formats`: those of results. `blocks_since`:
-    the version of the dialect from which a weight in blocks can be dequantized; `rewrites`: whether
-    models can be rewritten before they are planned: with power-of-two scales of values, and with
-    operators in place of others. Every source is offered to every front end, so importing one must
-    not load its libraries.
+    the version of the dialect from which a weight in blocks can be dequantized;
+    `casts_since`: that from which a low float can be cast, where that is not the first; `rewrites`:
+    whether models can be rewritten before they are planned: with power-of-two scales of values, and
+    with operators in place of others. Every source is offered to every front end, so importing one
+    must not load its libraries.
     """
 
     name: ClassVar[str]
@@ -61,6 +62,7 @@ class Frontend(ABC):
     facts: ClassVar[Mapping[str, Mapping[str, OpFacts]]] = MappingProxyType({})
     formats: ClassVar[Collection[str]] = FORMAT_WORDS
     blocks_since: ClassVar[int | None] = None
+    casts_since: ClassVar[Mapping[DType, int]] = MappingProxyType({})
     rewrites: ClassVar[bool] = False
 
     @property

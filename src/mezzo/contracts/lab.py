@@ -353,13 +353,14 @@ class Lab(Protocol):
         limits: Mapping[int, float] = MappingProxyType({}),
         quantized: QuantizedPorts = NO_PORTS,
         in_blocks: Mapping[int, BlockStorage] = MappingProxyType({}),
+        stored_floats: Mapping[int, DType] = MappingProxyType({}),
     ) -> Emulator:
         """Prepare the model for runs in any mix of FP32 and `formats`. The reading is spent.
 
         `accumulation`: for contractions in low precision, except the node ids `sums_high`.
         `limits`: bounds of rounded constants, by value id. `quantized`: quantized inputs and
         outputs of nodes. `in_blocks`: weights, by value id, that every run takes as dequantized
-        from blocks.
+        from blocks; `stored_floats`: likewise, those rounded to a low float.
 
         Raises ContractError: no engine loads it, or it has no casts to a format.
         """

@@ -15,7 +15,12 @@ from mezzo.contracts.quantized_level import DynamicProduct
 from mezzo.contracts.rounding import RoundedWeights
 from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import FORMATS, DType
-from mezzo.formats.format_words import WEIGHT_BITS, weight_word, words_of
+from mezzo.formats.format_words import (
+    WEIGHT_BITS,
+    weight_float_word,
+    weight_word,
+    words_of,
+)
 from mezzo.formats.precision_line import Precision, PrecisionLine
 from mezzo.formats.quantization import Quantization
 from mezzo.ir.display import Displayed, Tabled
@@ -172,11 +177,12 @@ class PlannedNode(NamedTuple):
 
 
 class PlannedWeight(NamedTuple):
-    """A float constant of a model whose weights may be stored in blocks.
+    """A float constant of a model whose weights may be stored in blocks or in a low float.
 
     `name`: of its node; `value`: its own. `size_bytes`: in the model, `stored_bytes`: in the
     result. `storage`: None if not in blocks. `rule`, `because`: why it is stored so. `readers`:
     nodes. `quantized`: the format of readers that multiply its integers; None if they do not.
+    `low`: the float that it is stored in and cast from; None if it is not.
     """
 
     name: str
@@ -188,10 +194,18 @@ class PlannedWeight(NamedTuple):
     because: str
     readers: tuple[str, ...]
     quantized: DType | None = None
+    low: DType | None = None
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether its storage is the plan's choice: in blocks, or in a low float."""
+        return self.storage is not None or self.low is not None
 
     @property
     def stored_as(self) -> str:
         """The format's option name, or "floats"."""
+        if self.low is not None:
+            return weight_float_word(self.low)
         if self.storage is not None:
             return weight_word(self.storage.bits)
         return "floats" if self.quantized is None else FORMATS[self.quantized].words[0]
@@ -227,6 +241,7 @@ class Plan(Displayed):
     `quantized`: quantization parameters by value name; `dynamic`: names of nodes with dynamic
     quantization; `corrected`: constants changed before planning; `scaled`: values with a power of
     two as their scale, which the planned model has; `in_blocks`: storage of weights by name;
+    `stored_floats`: likewise, the low float of those that are stored in one and cast to FP32;
     `rounded`: those of them that its search has rounded on data; `parts`: nodes of the model that
     an operator replaces, with the operator's node. `origin`: recorded decisions of
     the model that affect the plan; `gain`: the target's performance row; `choice`: the reason for a
@@ -251,6 +266,7 @@ class Plan(Displayed):
     corrected: tuple[Correction, ...] = ()
     scaled: tuple[ScaledValue, ...] = ()
     in_blocks: tuple[tuple[str, BlockStorage], ...] = ()
+    stored_floats: tuple[tuple[str, DType], ...] = ()
     rounded: RoundedWeights | None = None
     parts: tuple[tuple[str, str], ...] = ()
     gain: Gain | None = field(default=None, repr=False, compare=False)
@@ -283,7 +299,9 @@ class Plan(Displayed):
 
     @cached_property
     def weights(self) -> tuple[PlannedWeight, ...]:
-        """The float constants, if some were to be stored in blocks and the model is at hand."""
+        """The float constants, if some were to be stored in blocks or in a low float and the model
+        is at hand.
+        """
         return self.make_weights()
 
     def weights_read(self, node: str) -> tuple[PlannedWeight, ...]:
@@ -320,7 +338,8 @@ class Plan(Displayed):
         """Option names of the formats, those of weights first: ("int4", "bf16")."""
         bits = {storage.bits for _, storage in self.in_blocks}
         weights = (word for word, count in WEIGHT_BITS.items() if count in bits)
-        return (*weights, *words_of(self.lows))
+        floats = {dtype: weight_float_word(dtype) for _, dtype in self.stored_floats}
+        return (*weights, *floats.values(), *words_of(self.lows))
 
     def with_nodes(self, nodes: Iterable[PlannedNode]) -> "Plan":
         """The same plan with other nodes, to be checked and lowered when it is replayed."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from mezzo.common.union_find import joined
 from mezzo.contracts.quantized_level import Quantized
 from mezzo.formats.block_storage import BlockStorage
+from mezzo.formats.dtypes import DType
 from mezzo.formats.precision_line import PrecisionLine
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Role, Use
@@ -99,8 +100,10 @@ class Problem:
     only. `links`: (threshold, node, node) that must be on one side of the threshold, in addition to
     nodes that share a value that cannot be cast. `caps`: lowest and highest level, inclusive, that
     a use may read, whatever its node runs at. `quantized`: data of the quantized level, if there is
-    one. `in_blocks`: storage of weights in low-bit integers, by value id. `base_outputs`: nodes at
-    other levels whose outputs are cast to the base; users at the same level may skip that cast.
+    one. `in_blocks`: storage of weights in low-bit integers, by value id; `stored_floats`: the low
+    float of those that are stored in one and cast to the base for all their readers.
+    `base_outputs`: nodes at other levels whose outputs are cast to the base; users at the same
+    level may skip that cast.
     `measured` replaces the gains and cast costs derived from categories, worths and `prices`.
     `kernels`: the target's fused kernels; None if unknown.
     """
@@ -117,6 +120,7 @@ class Problem:
     kernels: "Kernels | None" = None
     quantized: Quantized | None = None
     in_blocks: Mapping[int, BlockStorage] = field(default_factory=dict)
+    stored_floats: Mapping[int, DType] = field(default_factory=dict)
 
     def side(self, level: int) -> LevelChoices:
         """The choices for a non-base level."""

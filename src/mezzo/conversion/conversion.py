@@ -158,7 +158,7 @@ def _tell(model: Model, stage: str) -> None:
 
 def _leave_alone(model: Model, options: Options, fault: str) -> tuple[Decided, Artifact]:
     """The unchanged model, with the reason: the checker refuses every conversion of it."""
-    planning = options.planning
+    planning = replace(options.planning, in_blocks={}, stored_floats={})
     reading = model.read(*planning.floats)
     judged = judge(reading.graph, planning)
     because = f"{model.frontend.words.checker} refuses any change: {fault[:200]}"
@@ -194,7 +194,7 @@ def _keep(model: Model, options: Options, recalled: Recalled) -> tuple[Decided, 
         ModelError: the model is not valid.
     """
     reading = model.read(*options.planning.floats)
-    judged = judge(reading.graph, replace(options.planning, in_blocks={}))
+    judged = judge(reading.graph, replace(options.planning, in_blocks={}, stored_floats={}))
     levels = judged.problem.given_levels
     plan = make_plan(judged, levels, (), reading, None, options, {})
     _tell(model, "checking")

@@ -54,7 +54,7 @@ class Decided:
         """
         gain = self.plan.gain
         return (
-            bool(self.count_nodes()[0] or self.problem.in_blocks)
+            bool(self.count_nodes()[0] or self.problem.in_blocks or self.problem.stored_floats)
             and gain is not None
             and gain.is_faster_on(find_machine()) is not False
         )

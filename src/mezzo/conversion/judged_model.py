@@ -24,16 +24,21 @@ def judge_model(model: Model, options: Options) -> tuple[Reading, Judged]:
         if step is None:
             break
         reading, judged = judge_at(model, options, step)
-    floor = least_for_blocks(model, judged)
+    floor = least_for_weights(model, judged)
     if options.version == "auto" and floor is not None and (reading.version or floor) < floor:
         reading, judged = judge_at(model, options, floor)
     return reading, judged
 
 
-def least_for_blocks(model: Model, judged: Judged) -> int | None:
-    """The version that the storage of weights in blocks needs; None if any serves."""
+def least_for_weights(model: Model, judged: Judged) -> int | None:
+    """The version that the storage of weights in blocks or in a low float needs; None if any
+    serves.
+    """
+    frontend = model.frontend
     forms = {storage.form for storage in judged.problem.in_blocks.values()}
-    return model.frontend.blocks_since if BlockForm.DEQUANTIZE in forms else None
+    blocks = frontend.blocks_since if BlockForm.DEQUANTIZE in forms else None
+    casts = [frontend.casts_since.get(dtype) for dtype in judged.problem.stored_floats.values()]
+    return max((version for version in (blocks, *casts) if version is not None), default=None)
 
 
 def judge_at(model: Model, options: Options, version: int | None) -> tuple[Reading, Judged]:

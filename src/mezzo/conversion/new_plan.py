@@ -63,6 +63,10 @@ def make_plan(
         corrected=options.corrected,
         scaled=options.scaled,
         in_blocks=tuple(names_of(problem.graph, problem.in_blocks).items()),
+        stored_floats=tuple(
+            (problem.graph.producer(number).name, dtype)
+            for number, dtype in problem.stored_floats.items()
+        ),
         choice=options.choice,
         apart=_apart(problem.graph, problem.line),
         make_names=lambda: aliases_in(problem.graph)._replace(parts=_by_name(options)),
@@ -147,8 +151,10 @@ def _stored_within(graph: Graph, edits: Sequence[Edit]) -> tuple[tuple[str, floa
 def _notes(judged: Judged, options: Options, levels: Sequence[int]) -> tuple[str, ...]:
     graph, line, planning = judged.problem.graph, judged.problem.line, options.planning
     notes = [*graph.notes, *judged.notes]
-    if judged.problem.in_blocks or any(
-        levels[n.id] != line.base for n in graph.nodes if n.kind is Kind.OP
+    if (
+        judged.problem.in_blocks
+        or judged.problem.stored_floats
+        or any(levels[n.id] != line.base for n in graph.nodes if n.kind is Kind.OP)
     ):
         notes += dict.fromkeys(
             note for low in line.other_dtypes for note in planning.target.notes_for(low)
@@ -161,6 +167,8 @@ def _notes(judged: Judged, options: Options, levels: Sequence[int]) -> tuple[str
             else f"no node computes in {line.base_dtype}"
         )
         notes.append(f"{summary}: the model computes as it did")
+    if judged.problem.stored_floats and planning.target.weight_casts is not None:
+        notes.append(planning.target.weight_casts)
     total = len(dynamic_names(judged.problem, levels))
     if total:
         notes.append(

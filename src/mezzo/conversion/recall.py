@@ -11,7 +11,7 @@ from mezzo.contracts.options.request import Request, options_about, settings_of,
 from mezzo.contracts.plans import Plan, PlannedNode, Reason
 from mezzo.contracts.reading import Reading
 from mezzo.formats.dtypes import HIGH, QUANTIZED, DType
-from mezzo.formats.format_words import WEIGHT_BITS
+from mezzo.formats.format_words import WEIGHT_WORDS
 from mezzo.formats.precision_line import line_of, uniform
 from mezzo.io.provenance import (
     Provenance,
@@ -242,7 +242,7 @@ def _decided_anew(options: Options, provenance: Provenance) -> str | None:
             " made for"
         )
     made_to = next((options["to"] for options in reversed(steps) if "to" in options), None)
-    weights = [WEIGHT_BITS.keys() & set((to or "").split(",")) for to in (requested["to"], made_to)]
+    weights = [{*WEIGHT_WORDS} & set((to or "").split(",")) for to in (requested["to"], made_to)]
     if (
         change is None
         and (provenance.is_quantized or weights[0] != weights[1])
@@ -288,8 +288,9 @@ def spell_record(
     def spell() -> str:
         recalled = options.recalled
         before = () if recalled is None else recalled.provenance.steps
-        in_blocks = decisions.judged.problem.in_blocks.values()
-        steps = (*before, describe_step(options.settings, options.digests, in_blocks))
+        problem = decisions.judged.problem
+        weights = problem.in_blocks.values(), problem.stored_floats.values()
+        steps = (*before, describe_step(options.settings, options.digests, *weights))
         reasons = dict(decisions.reasons)
         if recalled is not None:
             reasons = (
@@ -307,7 +308,8 @@ def spell_replay(
     """The same for a replayed plan. `digests` are content hashes of files, by option."""
 
     def spell() -> str:
-        step = describe_step(plan.settings, digests, dict(plan.in_blocks).values())
+        weights = dict(plan.in_blocks).values(), dict(plan.stored_floats).values()
+        step = describe_step(plan.settings, digests, *weights)
         return to_text(record_plan(reading.graph, plan, [step], model.applied(reading)))
 
     return spell

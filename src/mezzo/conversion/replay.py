@@ -39,7 +39,12 @@ def replay(model: Model, options: Options, given: Plan) -> Decided:
             f" {verb('plan')}"
         )
     planning = replace(
-        options.planning, line=given.line, weight_bits=(), in_blocks=dict(given.in_blocks)
+        options.planning,
+        line=given.line,
+        weight_bits=(),
+        in_blocks=dict(given.in_blocks),
+        weight_float=None,
+        stored_floats=dict(given.stored_floats),
     )
     if given.line.quantized is not None:  # allow what the plan's policy allowed
         planning = replace(

@@ -270,7 +270,8 @@ def _summary(model: Model, decided: "Decided", size_after_bytes: int) -> Summary
     if decided.plan.version is not None and decided.plan.version != before:
         version_word, after = model.frontend.words.version, decided.plan.version
         plan = decided.plan
-        formats = " and ".join(plan.formats if plan.in_blocks else map(str, plan.lows))
+        is_stored = bool(plan.in_blocks or plan.stored_floats)
+        formats = " and ".join(plan.formats if is_stored else map(str, plan.lows))
         notes.append(
             f"the {version_word} went from {before} to {after}: only there the schema allows"
             f" {formats}"

@@ -9,7 +9,7 @@ from mezzo.contracts.frontend import Model
 from mezzo.contracts.plans import Edit
 from mezzo.contracts.reading import Reading
 from mezzo.contracts.strategy import Strategy
-from mezzo.conversion.judged_model import least_for_blocks
+from mezzo.conversion.judged_model import least_for_weights
 from mezzo.formats.dtypes import DType
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
@@ -59,7 +59,7 @@ def settle(
         nodes = _nodes_beside(planned)
         smaller = max(
             model.least_version(planned.reading, at_source[0], nodes) if nodes else source,
-            least_for_blocks(model, planned.judged) or source,
+            least_for_weights(model, planned.judged) or source,
         )
         if smaller == planned.reading.version:
             break

@@ -29,11 +29,18 @@ WEIGHT_BITS: Mapping[str, int] = MappingProxyType({"int4": 4, "int8w": 8})
 _WEIGHT_ALIASES = {
     "int4": ("i4", "uint4", "u4", "q4", "4bit", "w4a16", "w4a32", "w4", "int4w", "q4f16", "q4f32"),
     "int8w": ("8bit", "w8a16", "w8a32", "int8weights", "int8weightonly", "weightonlyint8", "q8f16"),
+    "fp16w": ("w16a32", "f16w", "float16w", "fp16weights", "float16weights", "compresstofp16"),
+    "bf16w": ("bfloat16w", "bf16weights", "bfloat16weights"),
 }
+# Formats of weights alone, stored in a low float and cast to FP32 when they are read.
+WEIGHT_FLOATS: Mapping[str, DType] = MappingProxyType(
+    {f"{word}w": dtype for word, dtype in LOW_DTYPES.items()}
+)
 # Every format that a conversion can be asked for; of weights the type of symmetric integers.
 _WEIGHT_DTYPES = {"int4": DType.INT4, "int8w": DType.INT8}
 FORMAT_DTYPES: Mapping[str, DType] = ChainMap(_WEIGHT_DTYPES, LEVEL_DTYPES)
-FORMAT_WORDS = FORMAT_DTYPES.keys()
+WEIGHT_WORDS = (*WEIGHT_BITS, *WEIGHT_FLOATS)
+FORMAT_WORDS = ChainMap({**WEIGHT_FLOATS}, _WEIGHT_DTYPES, LEVEL_DTYPES).keys()
 
 # Asks for an FP16 or BF16 model in FP32; only a conversion of one ONNX model takes it.
 FP32 = FORMATS[HIGH].words[0]
@@ -161,7 +168,7 @@ def _remedy(option_name: str, text: str | None, word: str | None, choices: Seque
         return f"only {verb('convert')} takes it, for one ONNX model in FP16 or BF16; {choose}"
     if word == FP32:
         return f"that is what models come in and what mezzo keeps where it is needed; {choose}"
-    if word in WEIGHT_BITS:
+    if word in WEIGHT_WORDS:
         return f"{word} is how weights are stored, and no type for this; {choose}"
     if word is not None and word not in LEVEL_DTYPES:
         return f"that is wider than FP32, and a low format is asked for; {choose}"
@@ -221,9 +228,15 @@ def read_formats(to: FormatLike) -> tuple[str, ...]:
     words = tuple(read_format(part, what, formats=FORMAT_WORDS) for part in parts)
     if len(set(words)) < len(words):
         raise InputError(f"{what} is {to!r}, which says a format twice; say each once")
-    weights = [word for word in WEIGHT_BITS if word in words]
+    weights = [word for word in WEIGHT_WORDS if word in words]
+    stored = [word for word in WEIGHT_FLOATS if word in words]
+    if stored and len(words) > 1:
+        raise InputError(
+            f"{what} is {to!r}, and {stored[0]} is combined with nothing: it stores weights"
+            f" in a low float and computes in FP32; write {setting('to', stored[0])}"
+        )
     floats = [word for word in LOW_DTYPES if word in words]
-    scaled = [word for word in words if word not in (*LOW_DTYPES, *WEIGHT_BITS)]
+    scaled = [word for word in words if word not in (*LOW_DTYPES, *WEIGHT_WORDS)]
     if len(scaled) > 1:
         raise InputError(
             f"{option('to')} is {to!r}, two formats that take scales, and a plan has one; write "
@@ -258,3 +271,8 @@ def words_of(dtypes: Collection[DType]) -> tuple[str, ...]:
 def weight_word(bits: int) -> str:
     """Option name of the format of weights in integers of some bits."""
     return next(word for word, count in WEIGHT_BITS.items() if count == bits)
+
+
+def weight_float_word(dtype: DType) -> str:
+    """Option name of the format of weights that are stored in a low float."""
+    return next(word for word, stored in WEIGHT_FLOATS.items() if stored is dtype)

@@ -25,7 +25,16 @@ from mezzo.formats.block_storage import (
     BlockForm,
     BlockStorage,
 )
-from mezzo.formats.dtypes import FORMATS, HIGH, QUANTIZED, STORES, DType, integer_span, size_bits
+from mezzo.formats.dtypes import (
+    FORMATS,
+    HIGH,
+    LOW_DTYPES,
+    QUANTIZED,
+    STORES,
+    DType,
+    integer_span,
+    size_bits,
+)
 from mezzo.formats.precision_line import Precision, PrecisionLine, uniform
 from mezzo.formats.quantization import Quantization
 from mezzo.io.corrections import read_corrections, spell_corrections
@@ -67,6 +76,8 @@ def to_json(plan: Plan, rounded_name: str | None = None) -> str:
         head["dynamic"] = list(plan.dynamic)
     if plan.in_blocks:
         head["in_blocks"] = {name: _spell_storage(storage) for name, storage in plan.in_blocks}
+    if plan.stored_floats:
+        head["stored_floats"] = {name: str(dtype) for name, dtype in plan.stored_floats}
     if plan.rounded is not None and rounded_name is not None:
         head["rounded"] = {"file": rounded_name, "sha256": plan.rounded.sha256}
     if plan.corrected:
@@ -229,6 +240,10 @@ def read_plan(document: object, where: str) -> Plan:
                 (name, _read_storage(name, entry))
                 for name, entry in _by_name(document, "in_blocks", "storage")
             ),
+            stored_floats=tuple(
+                (name, _read_low_float(name, entry))
+                for name, entry in _by_name(document, "stored_floats", "low floats")
+            ),
             dynamic=_dynamic(document, frozenset(names)),
             corrected=read_corrections(document.get("corrected", [])),
             scaled=tuple(
@@ -243,6 +258,14 @@ def read_plan(document: object, where: str) -> Plan:
         raise InputError(
             f"{where} lacks or misstates a field: {error}; compare it with a plan saved afresh"
         ) from error
+
+
+def _read_low_float(name: str, entry: object) -> DType:
+    floats = {str(dtype): dtype for dtype in LOW_DTYPES.values()}
+    if not isinstance(entry, str) or entry not in floats:
+        wanted = " or ".join(floats)
+        raise ValueError(f"weight {name!r} is stored in {entry!r}, wanted {wanted}")
+    return floats[entry]
 
 
 def _read_scaled(name: str, entry: object) -> ScaledValue:

@@ -1,8 +1,10 @@
 """The ONNX front end: opens ONNX models from files and from memory."""
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from mezzo.contracts.frontend import Frontend, Progress, Words
+from mezzo.formats.dtypes import DType
 
 if TYPE_CHECKING:
     from mezzo.contracts.frontend import Model
@@ -23,6 +25,7 @@ class OnnxFrontend(Frontend):
         sources=("an onnx.ModelProto", "an onnx_ir.Model"),
     )
     blocks_since = 21  # of DequantizeLinear with `block_size`
+    casts_since = MappingProxyType({DType.BFLOAT16: 13})
     rewrites = True
 
     def opens(self, source: object) -> bool:

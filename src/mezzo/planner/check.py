@@ -90,7 +90,13 @@ def _check_edits(problem: Problem, levels: Sequence[int], edits: Sequence[Edit])
         *_check_dynamic(problem, levels, dynamic),
         *_check_makers(problem, levels, native),
         *_check_blocks(problem, native, in_blocks, quantized),
-        *_check_forms(problem, native, conversions, {edit.value for edit in in_blocks}),
+        *_check_stored_floats(problem, native, rewires),
+        *_check_forms(
+            problem,
+            native,
+            conversions,
+            {*problem.stored_floats, *(edit.value for edit in in_blocks)},
+        ),
         *_check_readers(
             problem, levels, native, [*conversions, *quantized], [*rewires, *_read_alone(quantized)]
         ),
@@ -199,18 +205,35 @@ def _check_blocks(
     return violations
 
 
+def _check_stored_floats(
+    problem: Problem, native: "_Native", rewires: Sequence[Rewire]
+) -> list[str]:
+    """Check that the problem's weights have their low float, and that every use reads the Cast."""
+    graph, violations = problem.graph, []
+    read = {Use(edit.node, edit.operand) for edit in rewires}
+    for number, low in problem.stored_floats.items():
+        name = graph.values[number].name
+        if native[number] is not low:
+            violations.append(f"value {name!r} is stored in {native[number]}, not in {low}")
+        for use in graph.uses[number]:
+            if use not in read:
+                reader = graph.nodes[use.node].name
+                violations.append(f"{reader!r} reads value {name!r} in {low} as it is stored")
+    return violations
+
+
 def _check_forms(
-    problem: Problem, native: "_Native", edits: Sequence[AddCast | AddCopy], in_blocks: Set[int]
+    problem: Problem, native: "_Native", edits: Sequence[AddCast | AddCopy], cast_weights: Set[int]
 ) -> list[str]:
     """Check that each further form exists once: copied from a source, cast otherwise. Weights in
-    blocks are cast.
+    blocks or in a low float, `cast_weights`, are cast.
     """
     graph, violations = problem.graph, []
     forms: set[tuple[int, DType]] = set()
     for edit in edits:
         name = graph.values[edit.value].name
         is_source = graph.nodes[graph.values[edit.value].producer].kind is Kind.SOURCE
-        is_source &= edit.value not in in_blocks
+        is_source &= edit.value not in cast_weights
         if (edit.value, edit.dtype) in forms or native[edit.value] is edit.dtype:
             violations.append(f"value {name!r} is made in {edit.dtype} twice")
         if isinstance(edit, AddCast) and not graph.values[edit.value].is_castable:

@@ -42,12 +42,13 @@ def lower(
     quantization, then weights in blocks.
 
     A value has one native form: its producer's dtype, or for a source today's dtype while any use
-    needs that, and for a weight in blocks its scales' dtype. Every other dtype that a use needs is
-    one further form, made once and shared by all uses in all scopes; a dtype more than one level
-    away is cast from the adjacent level. `limits` bounds constants stored outside the base, by
-    value id. A quantized value keeps its base form, which all other uses read. The outputs of nodes
-    with base-precision outputs are cast back at once: uses that accept any dtype get the base form,
-    and only uses at the producer's level read the rounded form.
+    needs that, for a weight in blocks its scales' dtype, and for one in a low float that. Every
+    other dtype that a use needs is one further form, made once and shared by all uses in all
+    scopes; a dtype more than one level away is cast from the adjacent level. `limits` bounds
+    constants stored outside the base, by value id. A quantized value keeps its base form, which all
+    other uses read. The outputs of nodes with base-precision outputs are cast back at once: uses
+    that accept any dtype get the base form, and only uses at the producer's level read the rounded
+    form.
     """
     return tuple(_Lowering(problem, levels, limits or {}).edits())
 
@@ -103,7 +104,7 @@ class _Lowering:
         ] = True
         if line.quantized is not None:
             needs_casts |= produced == line.quantized
-        needs_casts[[*self.problem.in_blocks]] = True
+        needs_casts[[*self.problem.in_blocks, *self.problem.stored_floats]] = True
         for number in self.problem.base_outputs:
             needs_casts[
                 [value for value in self.graph.nodes[number].outputs if value is not None]
@@ -134,6 +135,8 @@ class _Lowering:
 
     def _lower_value(self, number: int, current: DType) -> list[Edit]:
         graph = self.graph
+        if number in self.problem.stored_floats:
+            return self._store_float(number, self.problem.stored_floats[number])
         typed_uses = self._typed_uses(number, current)
         producer = graph.nodes[graph.values[number].producer]
         if producer.kind is Kind.CAST and self._is_needless(producer.id, typed_uses):
@@ -180,6 +183,13 @@ class _Lowering:
                 if dtype is not native or typed_use.must_rewire
             ]
         return edits + quantizing
+
+    def _store_float(self, number: int, low: DType) -> list[Edit]:
+        """Store a weight in a low float, with one Cast to the base for all its readers."""
+        base = self.line.base_dtype
+        has_form = (number, base) in self.graph.forms
+        rewires = [Rewire(*use, number, base) for use in self.graph.uses[number]]
+        return [Retype(number, low), *([] if has_form else [AddCast(number, base)]), *rewires]
 
     def _quantize(
         self, number: int, native: DType, typed_uses: Sequence[_TypedUse]

@@ -27,6 +27,7 @@ from mezzo.formats.dtypes import HIGH, LEVEL_DTYPES, LOW_DTYPES, QUANTIZED, DTyp
 from mezzo.formats.format_words import (
     AUTO,
     WEIGHT_BITS,
+    WEIGHT_FLOATS,
     FormatLike,
     read_format,
     read_formats,
@@ -210,6 +211,7 @@ def read_options(request: Request) -> Options:
         is_dynamic=is_dynamic,
         weight_bits=tuple(WEIGHT_BITS[word] for word in words if word in WEIGHT_BITS),
         decode=_read_share(request.decode),
+        weight_float=next((WEIGHT_FLOATS[word] for word in words if word in WEIGHT_FLOATS), None),
     )
     is_file = isinstance(request.policy, str) and request.policy.endswith(".toml")
     policy_name = str(request.policy) if is_file else policy.name
@@ -231,6 +233,18 @@ def read_options(request: Request) -> Options:
         calibrator=request.calibrator,
         steps=read_steps(request.correct),
     )
+
+
+def refuse_stored_floats(options: Options) -> None:
+    """Raises InputError: the request stores weights in a low float, which leaves a search nothing
+    to choose.
+    """
+    if options.planning.weight_float is not None:
+        raise InputError(
+            f"{option('to')} is {dict(options.settings)['to']!r}, which stores every weight that"
+            " its range holds and leaves a search nothing to choose; take"
+            f" {verb('convert')} with {option('data')}, which judges the result"
+        )
 
 
 def _read_share(given: object) -> float:

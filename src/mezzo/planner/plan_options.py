@@ -40,8 +40,9 @@ class PlanningOptions:
     `choose_units`. `is_dynamic`: only kernels with dynamic quantization are used; `dynamic`: for a
     replayed plan, the nodes that run so. `weight_bits`: weights are stored as integers of one of
     these widths, in blocks; `in_blocks`: their storage by name, None for the usual one of the
-    target's kernels; `decode`: the share of time that matmuls run at one row. `error_prices` (by
-    dtype and node name) and `measured` are costs for the strategy.
+    target's kernels; `weight_float`: weights are stored in it and cast to FP32, `stored_floats`:
+    which ones by name, None for all that it holds; `decode`: the share of time that matmuls run at
+    one row. `error_prices` (by dtype and node name) and `measured` are costs for the strategy.
     """
 
     line: PrecisionLine
@@ -70,6 +71,8 @@ class PlanningOptions:
     weight_bits: tuple[int, ...] = ()
     decode: float = 1.0
     in_blocks: Mapping[str, BlockStorage] | None = None
+    weight_float: DType | None = None
+    stored_floats: Mapping[str, DType] | None = None
 
     @property
     def sums(self) -> Accumulation | None:

@@ -1,4 +1,6 @@
-"""The weights of a plan that may store them in blocks: how each is stored, its bytes, and why."""
+"""The weights of a plan that may store them in blocks or in a low float: how each is stored, its
+bytes, and why.
+"""
 
 from collections.abc import Iterable, Sequence
 
@@ -11,6 +13,7 @@ from mezzo.formats.format_words import weight_word
 from mezzo.ir.graph import Graph
 from mezzo.ir.weight_reads import bytes_in_blocks, nodes_of, weight_reads
 from mezzo.planner.choices.block_weights import BlockWeight, FloatWeight, judge_weights
+from mezzo.planner.choices.stored_floats import judge_floats
 from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.planner import nodes_in_floats
 
@@ -22,8 +25,12 @@ _QUANTIZED = "quantized"
 def planned_weights(
     problem: Problem, planning: PlanningOptions, edits: Sequence[Edit]
 ) -> tuple[PlannedWeight, ...]:
-    """Every float constant of a model; empty if no weight was to be stored in blocks."""
+    """Every float constant of a model; empty if no weight was to be stored in blocks or in a low
+    float.
+    """
     graph, in_blocks = problem.graph, problem.in_blocks
+    if planning.weight_float is not None or problem.stored_floats:
+        return _weights_in_floats(problem, planning)
     bits = sorted({*planning.weight_bits, *(storage.bits for storage in in_blocks.values())})
     excluded = nodes_in_floats(graph, planning)
     by_bits = {
@@ -61,6 +68,35 @@ def planned_weights(
                 because=because,
                 readers=tuple(graph.nodes[n].name for n in nodes_of(weight_reads(graph, number))),
                 quantized=quantized.get(number),
+            )
+        )
+    return tuple(weights)
+
+
+def _weights_in_floats(problem: Problem, planning: PlanningOptions) -> tuple[PlannedWeight, ...]:
+    """Every float constant of a model whose weights are stored in a low float."""
+    graph, stored = problem.graph, problem.stored_floats
+    low = planning.weight_float or next(iter(stored.values()))
+    weights = []
+    for judged in judge_floats(graph, low, nodes_in_floats(graph, planning)):
+        value, dtype = graph.values[judged.value], stored.get(judged.value)
+        assert value.dtype is not None, "a float has a dtype"
+        rule, because = judged.rule, judged.because
+        if judged.is_stored is (dtype is None):  # a plan may say other than the rules
+            rule, because = "plan", "the plan says so"
+        weights.append(
+            PlannedWeight(
+                name=graph.producer(judged.value).name,
+                value=value.name,
+                size_bytes=value.elements * size_bits(value.dtype) // 8,
+                stored_bytes=value.elements * size_bits(dtype or value.dtype) // 8,
+                storage=None,
+                rule=rule,
+                because=because,
+                readers=tuple(
+                    graph.nodes[n].name for n in nodes_of(weight_reads(graph, judged.value))
+                ),
+                low=dtype,
             )
         )
     return tuple(weights)

@@ -39,6 +39,7 @@ from mezzo.planner.choices.choosing import (
     weights_in_blocks,
 )
 from mezzo.planner.choices.storage_levels import contested_weights, levels_instead, storage_cost
+from mezzo.planner.choices.stored_floats import floats_stored, judge_floats
 from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.verdicts.custom import judge_custom, mention_custom
 from mezzo.planner.verdicts.exact import lift_exact, lifted_by_kernels
@@ -236,6 +237,7 @@ def _judge(
             if line.base in (threshold, threshold + 1)
         ),
         in_blocks=in_blocks,
+        stored_floats=_stored_floats(graph, planning),
     )
     if problem.in_blocks and planning.weight_bits:  # a replayed plan has levels of its own
         problem = bound_readers(problem, planning.target)
@@ -255,6 +257,16 @@ def _judge(
         split=split,
         quantizing=quantizing,
     )
+
+
+def _stored_floats(graph: Graph, planning: PlanningOptions) -> dict[int, DType]:
+    """The low float of weights that are stored in one, by value id."""
+    if planning.stored_floats is not None:
+        return floats_stored(graph, planning.stored_floats)
+    if planning.weight_float is None:
+        return {}
+    weights = judge_floats(graph, planning.weight_float, nodes_in_floats(graph, planning))
+    return {weight.value: planning.weight_float for weight in weights if weight.is_stored}
 
 
 def nodes_in_floats(graph: Graph, planning: PlanningOptions) -> frozenset[int]:

@@ -17,7 +17,8 @@ from mezzo.contracts.options.request import usual_settings
 from mezzo.contracts.plans import Plan, PlannedNode, Reason
 from mezzo.contracts.strategy import Strategy
 from mezzo.formats.block_storage import BlockStorage
-from mezzo.formats.format_words import weight_word
+from mezzo.formats.dtypes import DType
+from mezzo.formats.format_words import weight_float_word, weight_word
 from mezzo.formats.precision_line import Precision, float_of
 from mezzo.io.provenance import (
     LONGEST_TEXT,
@@ -63,9 +64,10 @@ def describe_step(
     settings: Sequence[tuple[str, str]],
     digests: Mapping[str, str],
     in_blocks: Iterable[BlockStorage] = (),
+    low_floats: Iterable[DType] = (),
 ) -> ProvenanceStep:
-    """The options of a run, without paths, and counts of the weights that it stored in blocks.
-    `digests`: content hashes of files, by option.
+    """The options of a run, without paths, and counts of the weights that it stored in blocks or in
+    a low float. `digests`: content hashes of files, by option.
     """
     options = []
     for name, value in settings:
@@ -83,6 +85,7 @@ def describe_step(
                 value = value.rpartition(":")[2]
         options.append((name, value if value.isprintable() else ascii(value)))
     counts = Counter(weight_word(storage.bits) for storage in in_blocks)
+    counts.update(map(weight_float_word, low_floats))
     if counts:
         words = [f"{count} in {word}" for word, count in sorted(counts.items())]
         options.append(("weights", " and ".join(words)))

@@ -184,7 +184,8 @@ class Target:
     `newest`: the newest version of each dialect that the runtime loads; no limit for others.
     `notes`: for users of every dtype. `also`: aliases; one that several targets share is rejected
     as ambiguous. `default_for`: requests for formats, such as "bf16" or "int8,fp16", that take this
-    target unless another is named.
+    target unless another is named. `weight_casts`: what it does with weights in a low float that
+    are cast to FP32, as measured; None if not known.
     """
 
     name: str
@@ -200,6 +201,7 @@ class Target:
     fuses_as: str = ""  # the target whose fusions these are, if not its own: a file's base
     quantized: tuple[QuantizedKernel, ...] = ()  # the first row of an operator is preferred
     in_blocks: tuple[BlockKernel, ...] = ()  # likewise
+    weight_casts: str | None = None
     custom: tuple[CustomOperator, ...] = ()
     respellings: tuple[Respelling, ...] = ()  # before normalizations, in models in normal form
     norm_quotients: tuple[NormQuotient, ...] = ()

@@ -64,8 +64,9 @@ class TorchLab:
         limits: Mapping[int, float] = MappingProxyType({}),
         quantized: QuantizedPorts = NO_PORTS,
         in_blocks: Mapping[int, BlockStorage] = MappingProxyType({}),
+        stored_floats: Mapping[int, DType] = MappingProxyType({}),
     ) -> AtenEmulator:
-        refuse_blocks(reading.graph, in_blocks)
+        refuse_blocks(reading.graph, [*in_blocks, *stored_floats])
         return AtenEmulator(_own(reading), formats, accumulation, sums_high, limits)
 
     def observer(

@@ -22,7 +22,7 @@ from mezzo.common.name_matching import fold, matching_names, nearest
 from mezzo.contracts.options.option import about, spell_option
 from mezzo.contracts.options.request import Request
 from mezzo.formats.dtypes import LOW_DTYPES
-from mezzo.formats.format_words import FORMAT_WORDS, WEIGHT_BITS, plain_word
+from mezzo.formats.format_words import FORMAT_WORDS, WEIGHT_WORDS, plain_word
 
 _MOST_NAMED = 3
 
@@ -104,8 +104,8 @@ def correct(words: Sequence[str]) -> Correction | None:
 
 def join_formats(formats: Collection[str]) -> str:
     """Formats for `--to`: of weights, or scaled ones, which a command's name may imply, first."""
-    kept = dict.fromkeys(word for word in formats if word in (*WEIGHT_BITS, *LOW_DTYPES))
-    if not WEIGHT_BITS.keys() & kept.keys():
+    kept = dict.fromkeys(word for word in formats if word in (*WEIGHT_WORDS, *LOW_DTYPES))
+    if kept.keys().isdisjoint(WEIGHT_WORDS):
         kept = dict.fromkeys(formats)
     return ",".join(sorted(kept, key=lambda word: word in LOW_DTYPES))
 

@@ -73,8 +73,9 @@ OPTIONS: tuple[OtherOption, ...] = (
          "model-output", "output-path", "output-dir", "output-file", part=Part.RESULT),
     _one("saveEngine", words="--target trt", note=_ENGINE),
     # Formats.
-    _flag("fp16", "float16", "half", "use-fp16", "fp16-mode", "fp-to-fp16", "compress-to-fp16",
-          words="--to fp16"),
+    _flag("fp16", "float16", "half", "use-fp16", "fp16-mode", "fp-to-fp16", words="--to fp16"),
+    _flag("compress-to-fp16", "fp16-weights", "store-fp16", words="--to fp16w"),
+    _one("store", "storage", "store-as", words="--to {}w"),
     _flag("bf16", "bfloat16", "use-bf16", words="--to bf16"),
     _flag("fp32", "float32", "fp16-to-fp32", "upcast", words="--to fp32"),
     _flag("fp8", "float8", words="--to fp8"),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from mezzo.common.name_matching import settle
 from mezzo.formats.dtypes import LOW_DTYPES
-from mezzo.formats.format_words import FORMAT_WORDS
+from mezzo.formats.format_words import FORMAT_WORDS, WEIGHT_FLOATS
 
 RUNS = ("emulated", "native")
 
@@ -42,7 +42,9 @@ def complete_formats(incomplete: str) -> list[str]:
     if before:
         is_float = before[0] in LOW_DTYPES
         is_known = len(before) == 1 and before[0] in FORMAT_WORDS
-        words = [word for word in FORMAT_WORDS if is_known and (word in LOW_DTYPES) is not is_float]
+        is_known &= before[0] not in WEIGHT_FLOATS
+        partners = [word for word in FORMAT_WORDS if word not in WEIGHT_FLOATS]
+        words = [word for word in partners if is_known and (word in LOW_DTYPES) is not is_float]
     return _complete([",".join((*before, word)) for word in words], ",".join((*before, last)))
 
 

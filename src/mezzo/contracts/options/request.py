@@ -39,8 +39,8 @@ class Request:
         default=None,
         metadata=OptionInfo(
             "What to convert to: fp16, bf16 or int8, two of them (fp16,bf16 or int8,bf16), weights"
-            " alone in int4 or int8w, auto: what gains on this machine, or fp32: an FP16 or BF16"
-            " file back.",
+            " alone in int4, int8w, fp16w or bf16w, auto: what gains on this machine, or fp32: an"
+            " FP16 or BF16 file back.",
             Form.FORMATS,
             OptionScope.OTHER,
             Panel.COMMON,

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx import numpy_helper
 
 from mezzo.common.errors import InputError
 from mezzo.contracts.plans import Accumulation
@@ -27,6 +28,7 @@ from mezzo.onnx.files.block_payloads import BlockPart
 from mezzo.onnx.model import OnnxModel
 from mezzo.onnx.protos.lowcast import reach_sums
 from mezzo.onnx.protos.names import free_prefix
+from mezzo.onnx.protos.rounding import round_to
 from mezzo.onnx.read.reading import OnnxReading
 from mezzo.onnx.run.emulation import check_rounding
 from mezzo.onnx.run.runtime import EMULATING, SessionSettings
@@ -50,6 +52,7 @@ class OnnxEmulator:
         limits: Mapping[int, float] = MappingProxyType({}),
         quantized: QuantizedPorts = NO_PORTS,
         in_blocks: Mapping[int, BlockStorage] = MappingProxyType({}),
+        stored_floats: Mapping[int, DType] = MappingProxyType({}),
         settings: SessionSettings = EMULATING,
     ) -> None:
         """Load the model for runs in any mix of FP32 and `formats`. Consumes `reading`.
@@ -57,13 +60,15 @@ class OnnxEmulator:
         `accumulation` applies to every MatMul, Gemm and Conv in low precision, except the node ids
         in `sums_high`. `limits` clamps finite values of rounded constants, by value id; `quantized`
         describes the inputs and outputs of quantized nodes; `in_blocks` replaces weights, by value
-        id, in every run.
+        id, in every run, and `stored_floats` rounds them.
 
         Raises ContractError: no runtime loads the model, or its opset has no casts to a format.
         """
         check_rounding(formats)
         for value, storage in in_blocks.items():
             _dequantize(model, reading, value, storage)
+        for value, low in stored_floats.items():
+            _round(model, reading, value, low)
         self._graph = reading.graph
         self._formats = tuple(formats)
         mark_borders(reading, free_prefix(reading.handles.model.graph, "border_"))
@@ -161,12 +166,21 @@ class OnnxEmulator:
 
 def _dequantize(model: OnnxModel, reading: OnnxReading, value: int, storage: BlockStorage) -> None:
     """Replace a constant of the reading's model by its elements dequantized from blocks."""
-    graph, handles = reading.graph, reading.handles
-    tensor = handles.tensors[value]
-    dequantized = model.source.blobs.in_blocks(tensor, storage, BlockPart.FLOATS)
-    proto = handles.protos[graph.values[value].producer]
+    tensor = reading.handles.tensors[value]
+    _exchange(reading, value, model.source.blobs.in_blocks(tensor, storage, BlockPart.FLOATS))
+
+
+def _round(model: OnnxModel, reading: OnnxReading, value: int, low: DType) -> None:
+    """Replace a constant of the reading's model by its elements rounded to a low float."""
+    tensor = reading.handles.tensors[value]
+    rounded = round_to(model.source.blobs.array(tensor), low).astype(np.float32)
+    _exchange(reading, value, numpy_helper.from_array(rounded, tensor.name))
+
+
+def _exchange(reading: OnnxReading, value: int, instead: onnx.TensorProto) -> None:
+    proto = reading.handles.protos[reading.graph.values[value].producer]
     if proto is None:
-        tensor.CopyFrom(dequantized)
+        reading.handles.tensors[value].CopyFrom(instead)
         return
     del proto.attribute[:]  # a Constant's
-    proto.attribute.add(name="value", type=onnx.AttributeProto.TENSOR).t.CopyFrom(dequantized)
+    proto.attribute.add(name="value", type=onnx.AttributeProto.TENSOR).t.CopyFrom(instead)

@@ -72,6 +72,7 @@ class OnnxLab:
         limits: Mapping[int, float] = MappingProxyType({}),
         quantized: QuantizedPorts = NO_PORTS,
         in_blocks: Mapping[int, BlockStorage] = MappingProxyType({}),
+        stored_floats: Mapping[int, DType] = MappingProxyType({}),
     ) -> OnnxEmulator:
         return OnnxEmulator(
             self._model,
@@ -82,6 +83,7 @@ class OnnxLab:
             limits=limits,
             quantized=quantized,
             in_blocks=in_blocks,
+            stored_floats=stored_floats,
         )
 
     def observer(

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from mezzo.common.message_style import setting
 from mezzo.contracts.plans import DATA_RULES, WIDENED, AddCast, Plan, PlannedNode
-from mezzo.formats.dtypes import DType
-from mezzo.formats.format_words import WEIGHT_BITS, weight_word
+from mezzo.formats.dtypes import LOW_DTYPES, DType
+from mezzo.formats.format_words import FP32, WEIGHT_WORDS, weight_float_word, weight_word
 from mezzo.report.layout.numbers import spell_count
 
 
@@ -70,15 +71,18 @@ def count_precisions(plan: Plan) -> Mapping[DType, int]:
 
 
 def count_weights(plan: Plan) -> Mapping[str, int]:
-    """Counts of weights in blocks by the name of their format, "int4"."""
+    """Counts of weights in blocks or in a low float, by the name of their format, "int4"."""
     counts = Counter(weight_word(storage.bits) for _, storage in plan.in_blocks)
-    return {word: counts[word] for word in WEIGHT_BITS if word in counts}
+    counts.update(weight_float_word(dtype) for _, dtype in plan.stored_floats)
+    return {word: counts[word] for word in WEIGHT_WORDS if word in counts}
 
 
 def runs_low(plan: Plan) -> bool:
-    """Whether some operator runs below the base precision, or reads a weight in blocks."""
+    """Whether some operator runs below the base precision, or reads a weight in blocks or in a low
+    float.
+    """
     counts = count_precisions(plan)
-    return bool(plan.in_blocks) or any(counts[dtype] for dtype in plan.lows)
+    return bool(plan.in_blocks or plan.stored_floats) or any(counts[dtype] for dtype in plan.lows)
 
 
 def spell_apart(plan: Plan) -> str:
@@ -86,7 +90,11 @@ def spell_apart(plan: Plan) -> str:
     if not plan.apart:
         return "the model computes no floats"
     counts = " and ".join(f"{spell_count(count, 'node')} in {dtype}" for dtype, count in plan.apart)
-    return f"the model came with {counts} and none in {plan.high}; export it in {plan.high}"
+    may_widen = plan.dialect == "onnx" and all(
+        dtype in LOW_DTYPES.values() for dtype, _ in plan.apart
+    )
+    first = f"convert it with {setting('to', FP32)} first, or " if may_widen else ""
+    return f"the model came with {counts} and none in {plan.high}; {first}export it in {plan.high}"
 
 
 def count_before(plan: Plan) -> Mapping[DType, int]:
@@ -125,7 +133,7 @@ def choose_example(plan: Plan) -> PlannedNode | None:
     low levels one that reads a weight, if possible in blocks.
     """
     if not plan.lows:
-        weights = sorted(plan.weights, key=lambda weight: weight.storage is None)
+        weights = sorted(plan.weights, key=lambda weight: not weight.is_narrowed)
         nodes = (plan.by_name.get(name) for weight in weights for name in weight.readers)
         return next((node for node in nodes if node is not None), None)
     groups = group_high_nodes(plan)

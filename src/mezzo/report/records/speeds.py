@@ -58,6 +58,8 @@ def speed_of(plan: Plan, machine: "Machine", why_not: str | None = None) -> Spee
             f"every node stays in {plan.high}" if is_planned else f"no node computes in {plan.high}"
         )
         return Speed(f"no speed gain: {status}", False)
+    if plan.stored_floats and not plan.lows:
+        return Speed(f"no speed gain expected: every node computes in {plan.high}", None)
     target = dict(plan.settings).get("target", "")
     return expect_speed(plan.gain, clean(target), machine, why_not)
 

@@ -174,6 +174,7 @@ def report_target_matrix(
     captions = (
         "gains: faster than FP32; gains*: on the hardware below; runs: speed unknown; -: no",
         "int4, int8w: weights alone, in blocks of integers",
+        "fp16w, bf16w: weights alone, cast to FP32 where they are read; on every target",
         *(f"* {line}" for line in _spell_hardware(targets, formats)),
         "; ".join(defaults),
         *_spell_plug_ins(origins),

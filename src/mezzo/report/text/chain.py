@@ -64,7 +64,7 @@ def suggest_change(
     none. `weights`: those that it reads.
     """
     name, low = clean(node.name), join_or(lows)
-    in_blocks = [clean(weight.name) for weight in weights if weight.storage is not None]
+    in_blocks = [clean(weight.name) for weight in weights if weight.is_narrowed]
     floats = f"keeps {' and '.join(in_blocks)} in floats"
     if not lows:
         return (("--exclude", node.name), floats) if in_blocks and node.kind == "op" else None

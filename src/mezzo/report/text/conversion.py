@@ -105,7 +105,9 @@ def _report_measured(layout: Layout, plan: Plan, measured: "Measured") -> list[R
         lows = join_or(plan.lows)
         if not nodes:
             summary = f"found nothing that {lows} cannot hold"
-        if unknown:
+        if not plan.lows:
+            summary = f"was measured, and no node runs below {plan.high}"
+        elif unknown:
             summary = (
                 f"cannot tell all that {lows} cannot hold"
                 if nodes

@@ -1,4 +1,6 @@
-"""Weights in blocks: how each is stored and why, and a table of all weights by storage."""
+"""Weights in blocks or in a low float: how each is stored and why, and a table of all weights by
+storage.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -54,14 +56,15 @@ def spell_storage(storage: BlockStorage) -> str:
 def report_storage(
     layout: Layout, plan: Plan, errors: Mapping[str, float] | None = None
 ) -> list[RenderableType]:
-    """A table of a plan's weights by storage; empty if none was to be in blocks.
+    """A table of a plan's weights by storage; empty if none was to be in blocks or in
+    a low float.
 
     `errors`: by weight, the output error when it alone is in its coarsest storage.
     """
     groups: dict[tuple[str, str], list[PlannedWeight]] = {}
     for weight in plan.weights:
         word = weight.stored_as
-        groups.setdefault((word, weight.rule if weight.storage is None else ""), []).append(weight)
+        groups.setdefault((word, "" if weight.is_narrowed else weight.rule), []).append(weight)
     if not groups:
         return []
     numbers = ("weights", "before", "after", *(("largest error",) if errors else ()))

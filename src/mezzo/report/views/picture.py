@@ -121,7 +121,12 @@ def draw(problem: Problem, levels: Sequence[int], plan: Plan) -> Picture:
         )
         for dtype in (*planned, *other_dtypes)
     )
-    casts = [edit for edit in plan.edits if isinstance(edit, AddCast)]
+    # Casts of constants do not move anything in a run: runtimes fold them, or fuse them.
+    casts = [
+        edit
+        for edit in plan.edits
+        if isinstance(edit, AddCast) and edit.value not in problem.stored_floats
+    ]
     repeats = graph.columns.value_repeats
     casts_bytes = sum(
         cast_bits * graph.values[cast.value].elements // 8 * int(repeats[cast.value])

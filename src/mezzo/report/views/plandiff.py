@@ -142,6 +142,8 @@ def _spell_parameters(plan: Plan) -> Iterator[tuple[str, str]]:
             f"{storage.bits} bits, blocks of {storage.block} along axis {storage.axis}, {signs},"
             f" {storage.scale_dtype} scales, {storage.rounding}{form}",
         )
+    for name, dtype in plan.stored_floats:
+        yield name, f"stored in {dtype}"
     if plan.rounded is not None:
         yield "weights rounded on data", f"SHA-256 {plan.rounded.sha256[:8]}"
 

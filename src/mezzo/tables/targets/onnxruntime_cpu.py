@@ -406,6 +406,11 @@ TARGET = Target(
     ),
     quantized=_QUANTIZED,
     in_blocks=_IN_BLOCKS,
+    # benchmarks/low_float_weights.py
+    weight_casts=(
+        "ONNX Runtime folds the Casts of weights when it loads a file: a run takes the time and"
+        " the memory of FP32"
+    ),
     fusions=_FUSIONS,
     default_for=(
         "fp16",
@@ -413,6 +418,8 @@ TARGET = Target(
         "int4",
         "int8w",
         "int4,int8w",
+        "fp16w",
+        "bf16w",
     ),
     # Attention is no faster than the same in small operators, and rounds more in FP16;
     # GroupNormalization is expanded, and takes twice the time of InstanceNormalization.

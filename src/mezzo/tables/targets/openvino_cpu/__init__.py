@@ -328,6 +328,11 @@ TARGET = Target(
         ),
     ),
     in_blocks=_IN_BLOCKS,
+    # benchmarks/low_float_weights.py
+    weight_casts=(
+        "OpenVINO converts weights in a low float when it compiles a file: a run takes the time of"
+        " FP32, and no less memory"
+    ),
     gains=(
         *(
             Gain(
