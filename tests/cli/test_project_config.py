@@ -125,7 +125,7 @@ def test_file_is_sought_up_to_the_root_of_a_repository(tmp_path: Path, monkeypat
     ("text", "said"),
     [
         ("[convert", "project file 'mezzo.toml' is not TOML ("),
-        ("[konvert]", "mezzo.toml: 'konvert' is unknown; choose of bench, compare, convert, "),
+        ("[konvert]", "mezzo.toml: 'konvert' is unknown; choose of bench, blame, compare, convert, "),
         ("convert = 1", "mezzo.toml: convert is 1; write a table"),
         (
             '[convert]\ntoo = "fp16"',

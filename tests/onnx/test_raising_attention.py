@@ -180,7 +180,7 @@ def _written(op: str, seed: int) -> tuple[onnx.ModelProto, Exporter]:
 
 def _raised(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[Replacement]]:
     opened = open_model(model)
-    reading = opened.read(DType.FLOAT16, 23)
+    reading = opened.read(DType.FLOAT16, version=23)
     view = FusionView(reading.graph, rows_of(reading.graph))
 
     def read(value: int) -> Any:
