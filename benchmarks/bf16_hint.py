@@ -107,8 +107,8 @@ def measure(path: Path, rounds: int, *, emulates: bool) -> Row:
     """Run one model in its four forms."""
     model = onnx.load(path)
     feeds = read_feeds(path, model)
-    # The same target under a name that no pattern knows: what plans were before they knew kernels.
-    without = replace(discovery.target(_TARGET), name=f"{_TARGET} without units")
+    # The same target without its fusions: what plans were before they knew kernels.
+    without = replace(discovery.target(_TARGET), name=f"{_TARGET} without units", fusions=())
     before, after = (mezzo.convert(model, to="bf16", target=target) for target in (without, _TARGET))
     accuracy = {"EXECUTION_MODE_HINT": "ACCURACY"}
     forms: dict[str, tuple[onnx.ModelProto, Mapping[str, str]]] = {

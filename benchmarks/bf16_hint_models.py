@@ -1,10 +1,13 @@
 """Exports six networks of usual widths with random weights, whole, for `bf16_hint.py` and `cuda.py`.
 
     python benchmarks/bf16_hint_models.py --cache out/bf16-hint        # with a Python that has torch and transformers
+    python benchmarks/bf16_hint_models.py --cache out/bf16-hint-script --script
     python benchmarks/bf16_hint_models.py --cache out/cuda --batch 16
 
 ResNet-50 and MobileNetV2 as they are, of one image of 224 pixels; BERT, ViT, GPT-2 and Whisper's encoder of six layers
 and 768 wide, of 128 tokens, one image, 128 tokens, and five seconds. Beside NAME.onnx stands NAME.npz with an input.
+`--script` exports by TorchScript, which computes lengths from Shape in the model. `--dynamic` leaves batch and tokens open
+there.
 """
 
 import argparse
@@ -75,7 +78,7 @@ MODELS: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any, int], dict[str
 }
 
 
-def export(name: str, cache: Path, batch: int) -> None:
+def export(name: str, cache: Path, batch: int, *, by_script: bool, is_dynamic: bool) -> None:
     """Write one network and an input of `batch` samples."""
     import torch
     import transformers
@@ -95,10 +98,12 @@ def export(name: str, cache: Path, batch: int) -> None:
             return result
 
     path = cache / f"{name}.onnx"
+    open_axes = {feed: {0: "batch", **({1: "tokens"} if value.ndim == 2 else {})} for feed, value in feeds.items()}
     with torch.no_grad():
         torch.onnx.export(
-            Flat(), tuple(feeds.values()), str(path), input_names=list(feeds), opset_version=OPSET,
-            dynamo=True, external_data=False, optimize=True, verbose=False,
+            Flat(), tuple(feeds.values()), str(path), input_names=list(feeds), opset_version=OPSET - by_script,
+            dynamo=not by_script, external_data=False, optimize=True, verbose=False,
+            dynamic_axes=open_axes if is_dynamic else None,
         )  # fmt: skip
     np.savez_compressed(path.with_suffix(".npz"), **{name: value.numpy() for name, value in feeds.items()})
 
@@ -108,12 +113,15 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, default=Path("out/bf16-hint"))
     parser.add_argument("--only", nargs="*", choices=sorted(MODELS), default=[])
     parser.add_argument("--batch", type=int, default=1, help="samples of a call, fixed in the file")
+    parser.add_argument("--script", action="store_true", help="by TorchScript")
+    parser.add_argument("--dynamic", action="store_true", help="by TorchScript, with open batch and tokens")
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     arguments.cache.mkdir(parents=True, exist_ok=True)
     for name in arguments.only or MODELS:
-        export(name, arguments.cache, arguments.batch)
+        by_script = arguments.script or arguments.dynamic
+        export(name, arguments.cache, arguments.batch, by_script=by_script, is_dynamic=arguments.dynamic)
         print(name, flush=True)
     return 0
 
