@@ -147,8 +147,8 @@ def test_plan_of_three_levels_is_compared_and_explained_and_not_replayed(run, pl
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith("mm (MatMul) runs in bf16") and "the policy wants it in bf16" in ran.out
     said = (
-        "mezzo: the plan has levels bf16, f16, f32, and a model takes f32 with one of fp16, bf16, int8, fp8, fp8-e5m2, or "
-        "between two, one of them fp16 or bf16; make a new plan with 'mezzo plan'\n"
+        "mezzo: the plan has levels bf16, f16, f32, and a model takes f32 with one of fp16, bf16, int8, fp8, fp8-e5m2, "
+        "or between two, one of them fp16 or bf16; make a new plan with 'mezzo plan'\n"
     )
     for words in (
         ("convert", "layernorm.onnx", "out.onnx", "--plan", "c.json"),

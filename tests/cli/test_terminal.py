@@ -93,7 +93,7 @@ def test_commands_without_a_model_start_light(words):
         ("mezzo convert --policy b", 3, "balanced"),
         ("mezzo convert --target onnxruntime-cp", 3, "onnxruntime-cpu"),
         ("mezzo plan --strategy m", 3, "mincut"),
-        ("mezzo explain --to f", 3, "fp16 fp16w fp8 fp8-e5m2"),
+        ("mezzo explain --to f", 3, "fp16 fp8 fp8-e5m2 fp16w"),
         ("mezzo convert --out-of-range c", 3, "clamp"),
         ("mezzo convert --opset k", 3, "keep"),
         ("mezzo convert --io l", 3, "low"),
