@@ -6,8 +6,8 @@
 
 ResNet-50 and MobileNetV2 as they are, of one image of 224 pixels; BERT, ViT, GPT-2 and Whisper's encoder of six layers
 and 768 wide, of 128 tokens, one image, 128 tokens, and five seconds. Beside NAME.onnx stands NAME.npz with an input.
-`--script` exports by TorchScript, which computes lengths from Shape in the model. `--dynamic` leaves batch and tokens open
-there.
+`--script` exports by TorchScript, which computes lengths from Shape in the model; `--dynamic` leaves batch and tokens
+open there.
 """
 
 import argparse
