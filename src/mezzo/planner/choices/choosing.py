@@ -251,6 +251,29 @@ def check_links(
         )
 
 
+def named_weight(graph: Graph, name: str, stored_in: object, dtype: DType | None = None) -> int:
+    """The value id of a weight that a plan stores otherwise, by its source's node name. `dtype`:
+    what it has to be in, None for any.
+
+    Raises InputError: the name is of no such weight.
+    """
+    number = graph.by_name.get(name)
+    node = None if number is None else graph.nodes[number]
+    value = None if node is None or node.kind is not Kind.SOURCE else node.outputs[0]
+    if (
+        value is None
+        or value not in graph.constants
+        or dtype not in (None, graph.values[value].dtype)
+    ):
+        sources = [other.name for other in graph.nodes if other.kind is Kind.SOURCE]
+        asked = aside(did_you_mean(name, sources, 1))
+        wanted = "" if dtype is None else f" in {dtype}"
+        raise InputError(
+            f"the plan stores {name!r} in {stored_in}, and it is no weight{wanted}{asked}"
+        )
+    return value
+
+
 def weights_in_blocks(
     graph: Graph, by_name: Mapping[str, BlockStorage], dtypes: Sequence[DType]
 ) -> dict[int, BlockStorage]:
@@ -260,13 +283,7 @@ def weights_in_blocks(
     """
     result = {}
     for name, storage in by_name.items():
-        number = graph.by_name.get(name)
-        node = None if number is None else graph.nodes[number]
-        value = None if node is None or node.kind is not Kind.SOURCE else node.outputs[0]
-        if value is None or value not in graph.constants:
-            sources = [other.name for other in graph.nodes if other.kind is Kind.SOURCE]
-            asked = aside(did_you_mean(name, sources, 1))
-            raise InputError(f"the plan stores {name!r} in blocks, and it is no weight{asked}")
+        value = named_weight(graph, name, "blocks")
         facts, shape = graph.constants[value], graph.shapes.get(value)
         problem = None
         if facts.has_nan or facts.has_infinity:

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 from mezzo.common.errors import InputError
 from mezzo.common.message_style import option, setting
-from mezzo.common.name_matching import aside, did_you_mean
 from mezzo.formats.dtypes import FLOATING, FORMATS, HIGH, LOW_DTYPES, DType
 from mezzo.ir.graph import ConstantFacts, Graph
 from mezzo.ir.nodes import Kind, Role
 from mezzo.ir.weight_reads import nodes_of, weight_reads
+from mezzo.planner.choices.choosing import named_weight
 
 # Of a weight: with fewer, a Cast and its names take a good part of the bytes saved.
 LEAST_ELEMENTS = 1 << 12
@@ -97,15 +97,7 @@ def floats_stored(graph: Graph, by_name: Mapping[str, DType]) -> dict[int, DType
     """
     stored = {}
     for name, dtype in by_name.items():
-        number = graph.by_name.get(name)
-        node = None if number is None else graph.nodes[number]
-        value = None if node is None or node.kind is not Kind.SOURCE else node.outputs[0]
-        if value is None or value not in graph.constants or graph.values[value].dtype is not HIGH:
-            sources = [other.name for other in graph.nodes if other.kind is Kind.SOURCE]
-            asked = aside(did_you_mean(name, sources, 1))
-            raise InputError(
-                f"the plan stores {name!r} in {dtype}, and it is no weight in {HIGH}{asked}"
-            )
+        value = named_weight(graph, name, dtype, HIGH)
         if any(graph.nodes[use.node].kind is not Kind.OP for use in graph.uses[value]):
             raise InputError(
                 f"the plan stores {name!r} in {dtype}, and what reads it is more than operators;"
