@@ -60,7 +60,7 @@ from mezzo.planner.verdicts.rules import (
     nodes_in,
     patterns_near,
 )
-from mezzo.planner.verdicts.second_float import without_preferred
+from mezzo.planner.verdicts.second_float import deny_second, taken_by_first
 from mezzo.plugins.discovery import op_facts
 from mezzo.tables.facts import Cost, OpFacts
 from mezzo.tables.policy import GRANTED, Category, NodeVerdict
@@ -278,12 +278,15 @@ def nodes_in_floats(graph: Graph, planning: PlanningOptions) -> frozenset[int]:
 
 def _with_islands(judgements: "list[_Side]", planning: PlanningOptions) -> "list[_Side]":
     """The second float for nodes that the first may not take, and for what follows them."""
-    first, second = planning.floats
-    line = planning.line
-    at = {low: line.side(line.dtypes.index(low)) for low in (first, second)}
-    preferred, judged = judgements[at[first]].side, judgements[at[second]]
-    side, verdicts = without_preferred(judged.side, judged.verdicts, preferred, first, second)
-    judgements[at[second]] = judged._replace(side=side, verdicts=verdicts)
+    first, second = (planning.line.side(planning.line.dtypes.index(low)) for low in planning.floats)
+    judged = judgements[second]
+    choices, categories = list(judged.side.choices), list(judged.side.categories)
+    verdicts, denied = list(judged.verdicts), deny_second(*planning.floats)
+    for number in taken_by_first(judgements[first].side, judged.side):
+        choices[number], categories[number] = Choice.HIGH, Category.DENY
+        verdicts[number] = denied
+    side = replace(judged.side, choices=tuple(choices), categories=tuple(categories))
+    judgements[second] = judged._replace(side=side, verdicts=tuple(verdicts))
     return judgements
 
 
