@@ -44,11 +44,11 @@ def lower(
     A value has one native form: its producer's dtype, or for a source today's dtype while any use
     needs that, for a weight in blocks its scales' dtype, and for one in a low float that. Every
     other dtype that a use needs is one further form, made once and shared by all uses in all
-    scopes; a dtype more than one level away is cast from the adjacent level. `limits` bounds
-    constants stored outside the base, by value id. A quantized value keeps its base form, which all
-    other uses read. The outputs of nodes with base-precision outputs are cast back at once: uses
-    that accept any dtype get the base form, and only uses at the producer's level read the rounded
-    form.
+    scopes; a dtype more than one level away is cast from the adjacent level, or across the base if
+    no use reads the base form. `limits` bounds constants stored outside the base, by value id. A
+    quantized value keeps its base form, which all other uses read. The outputs of nodes with
+    base-precision outputs are cast back at once: uses that accept any dtype get the base form, and
+    only uses at the producer's level read the rounded form.
     """
     return tuple(_Lowering(problem, levels, limits or {}).edits())
 
