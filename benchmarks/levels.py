@@ -8,7 +8,7 @@ uses that are capped to some levels, levels that a node may not have, penalties 
 nothing satisfies (its links contradict what is given) is counted and left out. A cost above the least of all
 assignments is a mismatch.
 
-The cut prices a conversion between two levels beside FP32 as two, through FP32, and one Cast does it. The last table
+The cut prices a conversion between two levels next to FP32 as two, through FP32, and one Cast does it. The last table
 prices that Cast, and shows how far the cut is then from the least of all assignments.
 """
 
@@ -100,7 +100,7 @@ def measure_direct(count: int) -> DirectRow:
 
 
 def direct_cost(problem: Problem, levels: Sequence[int]) -> int:
-    """The cost of an assignment, with one cast from one level beside FP32 to the other where no use reads FP32."""
+    """The cost of an assignment, with one cast from one level next to FP32 to the other where no use reads FP32."""
     total, columns, line = cost(problem, levels), problem.graph.columns, problem.line
     made = Counter(value for value, _ in casts_of(problem, levels))
     across = [
@@ -123,9 +123,9 @@ def main() -> int:
     for row in rows:
         table.add_row(*(f"{cell:.1f}" if isinstance(cell, float) else f"{cell:,}" for cell in asdict(row).values()))
     direct = measure_direct(args.problems)
-    beside = Table("problems with FP32 in the middle", "least of all", "above the least, mean", "worst")
-    beside.add_row(f"{direct.problems:,}", f"{direct.least:,}", f"{direct.above:.2%}", f"{direct.worst:.1%}")
-    Console().print(table, beside)
+    across = Table("problems with FP32 in the middle", "least of all", "above the least, mean", "worst")
+    across.add_row(f"{direct.problems:,}", f"{direct.least:,}", f"{direct.above:.2%}", f"{direct.worst:.1%}")
+    Console().print(table, across)
     if args.json:
         rows_of = {"rows": [asdict(row) for row in rows], "direct": asdict(direct)}
         document = {"environment": describe_environment("mezzo"), **rows_of}
