@@ -103,7 +103,7 @@ class OnnxModel:
         state_types(working, self._inferred or {})
         if self._sizes is None:
             data = working.SerializeToString()
-            self._may_crash = may_crash(data)
+            self._may_crash = may_crash(working, data)
             self._sizes = value_sizes(working, data, may_crash=self._may_crash)
         try:
             graph, handles = read(working, lows, self._sizes, self._facts_of)

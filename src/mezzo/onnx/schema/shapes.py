@@ -46,16 +46,30 @@ _CRASHING_BYTES = (
 
 def can_infer(model: onnx.ModelProto) -> bool:
     """Whether onnx's inference and full check do not crash on the model."""
-    return not may_crash(model.SerializeToString()) or (
+    return not may_crash(model, model.SerializeToString()) or (
         not _negative_infos(model) and _can_infer(model)
     )
 
 
-def may_crash(data: bytes) -> bool:
-    """Whether a serialized model may crash onnx's inference: cheap, no false negatives."""
+def may_crash(model: onnx.ModelProto, data: bytes) -> bool:
+    """Whether a model may crash onnx's inference: cheap, no false negatives. `data` is the model
+    serialized.
+    """
+    return _has_marks(data) and _has_marks(_without_elements(model).SerializeToString())
+
+
+def _has_marks(data: bytes) -> bool:
     return any(word in data for word in _CRASHING_BYTES) or any(
         mark.search(data) for mark in (_NEGATIVE, _HUGE)
     )
+
+
+def _without_elements(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy without elements of weights, which may look like any mark."""
+    copy = deepcopy(model)
+    for tensor in copy.graph.initializer:
+        tensor.ClearField("raw_data")
+    return copy
 
 
 def _can_infer(model: onnx.ModelProto) -> bool:
@@ -124,7 +138,7 @@ class KnownShapes:
 
 
 def value_sizes(model: onnx.ModelProto, data: bytes, *, may_crash: bool) -> KnownShapes:
-    """Infer sizes. `data` is the serialized model, `may_crash` the result of `may_crash(data)`.
+    """Infer sizes. `data` is the serialized model, `may_crash` the result of `may_crash`.
     Never raises on a malformed model.
     """
     inferred = _infer(model, data, may_crash=may_crash)
@@ -150,7 +164,7 @@ def value_sizes(model: onnx.ModelProto, data: bytes, *, may_crash: bool) -> Know
 def value_shapes(model: onnx.ModelProto) -> Mapping[str, Shape]:
     """Inferred shapes by value name; unknown ones are missing. Never raises."""
     data = model.SerializeToString()
-    return value_sizes(model, data, may_crash=may_crash(data)).shapes
+    return value_sizes(model, data, may_crash=may_crash(model, data)).shapes
 
 
 def infer_types(model: onnx.ModelProto) -> Mapping[str, onnx.TypeProto]:
@@ -193,7 +207,7 @@ def infer(model: onnx.ModelProto, *, data_prop: bool = False) -> onnx.ModelProto
     `data_prop`: also propagate the values of small constants, such as shapes.
     """
     data = model.SerializeToString()
-    return _infer(model, data, may_crash=may_crash(data), data_prop=data_prop)
+    return _infer(model, data, may_crash=may_crash(model, data), data_prop=data_prop)
 
 
 def shape_of(tensor: onnx.TypeProto.Tensor) -> Shape | None:
