@@ -1,6 +1,6 @@
 """Graph as NumPy arrays, for vectorized queries over all uses and values."""
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -108,8 +108,15 @@ class UsesByValue:
         self._ends: list[int] = np.cumsum(counts).tolist()
 
     def __getitem__(self, value: int) -> tuple[Use, ...]:
+        return tuple(map(Use, *self._parts(value)))
+
+    def pairs(self, value: int) -> Iterator[tuple[int, int]]:
+        """Node and operand of each use, which takes half the time."""
+        return zip(*self._parts(value), strict=True)
+
+    def _parts(self, value: int) -> tuple[list[int], list[int]]:
         part = slice(self._ends[value - 1] if value else 0, self._ends[value])
-        return tuple(map(Use, self._nodes[part], self._operands[part]))
+        return self._nodes[part], self._operands[part]
 
 
 def columns_of(

@@ -4,9 +4,11 @@ Operators that output their input unchanged (Identity, and Dropout in inference)
 constant is a weight, or the result of ONNX operators on constants, which runtimes fold.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+
+import numpy as np
 
 from mezzo.analysis.graph_with_facts import GraphView
 from mezzo.formats.dtypes import DType
@@ -43,8 +45,16 @@ class FusionView(GraphView):
 
     def op(self, node: Node) -> str:
         """The operator name, with the domain in front unless it is ONNX: "com.microsoft:Gelu"."""
-        dialect = node.signature.dialect
-        return node.op if dialect == _DIALECT else f"{dialect}:{node.op}"
+        signature = node.signature
+        is_onnx = signature.dialect == _DIALECT
+        return signature.op if is_onnx else f"{signature.dialect}:{signature.op}"
+
+    def of_operators(self, ops: Collection[str]) -> list[Node]:
+        """The nodes of ONNX's operators with these names, without folded ones, in order."""
+        columns, nodes = self.graph.columns, self.graph.nodes
+        is_named = [each.dialect == _DIALECT and each.op in ops for each in columns.signatures]
+        chosen = np.array(is_named, bool)[columns.node_signature] & columns.is_kind(Kind.OP)
+        return [nodes[node] for node in np.flatnonzero(chosen) if not self._is_fixed[node]]
 
     def is_pointwise(self, node: Node) -> bool:
         """Whether an operator is elementwise, on floats or booleans."""
@@ -85,7 +95,7 @@ class FusionView(GraphView):
 
     def origin(self, value: int) -> int:
         """The value before Identity operators."""
-        if self.producer(value).op not in _IDENTITIES:
+        if self.producer(value).signature.op not in _IDENTITIES:
             return value
         passed = []
         while value not in self._origins:
@@ -109,15 +119,15 @@ class FusionView(GraphView):
     def readers(self, value: int) -> tuple[tuple[Node, int], ...]:
         """Readers of a value through Identity, with operand indices, in graph order."""
         readers: list[tuple[Node, int]] = []
-        pending = [value]
+        pending, nodes, uses = [value], self.graph.nodes, self.graph.uses
         while pending:
-            for use in self.graph.uses[pending.pop()]:
-                node = self.graph.nodes[use.node]
-                passed_through = (
-                    node.outputs[0] if self.is_identity(node) and use.operand == 0 else None
-                )
+            for number, operand in uses.pairs(pending.pop()):
+                node = nodes[number]
+                passed_through = None
+                if node.signature.op in _IDENTITIES and operand == 0 and self.is_identity(node):
+                    passed_through = node.outputs[0]
                 if passed_through is None:
-                    readers.append((node, use.operand))
+                    readers.append((node, operand))
                 else:
                     pending.append(passed_through)
         return tuple(readers)
@@ -234,19 +244,21 @@ class FusionView(GraphView):
     @cached_property
     def _is_fixed(self) -> list[bool]:
         """Per node, whether its outputs are constant."""
-        values, fixed = self.graph.values, []
+        values, fixed = self.graph.values, list[bool]()
         for node in self.graph.nodes:
-            if node.kind is Kind.SOURCE and not node.inputs:
-                fixed.append(True)
-                continue
-            is_computed = node.kind in (Kind.OP, Kind.SOURCE, Kind.CAST)
-            can_fold = (
-                is_computed
-                and node.op not in _NEVER_FOLDED
-                and node.signature.dialect not in _OF_PROGRAMS
-            )
-            operands = [values[value].producer for value in node.inputs if value is not None]
-            fixed.append(
-                can_fold and bool(operands) and all(at < node.id and fixed[at] for at in operands)
-            )
+            is_fixed = bool(node.inputs) or node.kind is Kind.SOURCE
+            for value in node.inputs:
+                if value is not None:
+                    maker = values[value].producer
+                    if maker >= node.id or not fixed[maker]:
+                        is_fixed = False
+                        break
+            fixed.append(is_fixed and (not node.inputs or _can_fold(node)))
         return fixed
+
+
+def _can_fold(node: Node) -> bool:
+    """Whether an operator with constant operands has a constant result."""
+    signature, kinds = node.signature, (Kind.OP, Kind.SOURCE, Kind.CAST)
+    is_known = signature.op not in _NEVER_FOLDED and signature.dialect not in _OF_PROGRAMS
+    return is_known and node.kind in kinds and bool(node.present_inputs)

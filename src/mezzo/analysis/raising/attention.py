@@ -13,6 +13,7 @@ from mezzo.ir.nodes import Kind, Node, Use
 OP = "Attention"
 SINCE = 23
 CORES = frozenset({"Softmax"})
+_AXIS_LAST = 13  # the opset since which a softmax without an axis is along the last one
 _RANK = 4
 _SWAPPED = (0, 1, 3, 2)  # K with its rows last, as it is multiplied
 _FROM_ROWS = (0, 2, 3, 1)  # the same, of K with its heads behind its rows
@@ -39,8 +40,8 @@ class _Keys(NamedTuple):
 def attention_in(view: FusionView, kept: Collection[int]) -> list[Replacement]:
     """Replacements by Attention, which are disjoint. `kept` are nodes that stay."""
     sizes, found, taken = SizeReader(view), list[Replacement](), set(kept)
-    for core in view.graph.nodes:
-        if core.id in taken or core.kind is not Kind.OP or view.op(core) not in CORES:
+    for core in view.of_operators(CORES):
+        if core.id in taken:
             continue
         replacement = _attention(view, sizes, core)
         if replacement is not None and taken.isdisjoint(replacement.nodes):
@@ -52,8 +53,9 @@ def attention_in(view: FusionView, kept: Collection[int]) -> list[Replacement]:
 def _attention(view: FusionView, sizes: SizeReader, core: Node) -> Replacement | None:
     """The replacement around a softmax; None if it is not one of attention."""
     shape = view.shape(core, 0)
-    is_last = core.attributes.get("axis", -1) in (-1, _RANK - 1)
-    is_core = core.signature.dtype is DType.FLOAT32 and not view.is_folded(core)
+    usual = 1 if core.signature.version < _AXIS_LAST else -1
+    is_last = core.attributes.get("axis", usual) in (-1, _RANK - 1)
+    is_core = core.signature.dtype is DType.FLOAT32
     if shape is None or len(shape) != _RANK or not is_last or not is_core:
         return None
     found = (_around(view, sizes, core, mask) for mask in _masks(view, core))

@@ -3,6 +3,7 @@
 import math
 import operator
 from collections.abc import Callable, Mapping
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from mezzo.analysis.fusion.view import FusionView
@@ -11,6 +12,7 @@ from mezzo.formats.dtypes import DType
 from mezzo.ir.nodes import Kind, Node
 
 _MOST_NODES = 24
+_MOST_KEPT = 4096  # results for operands, as layers of a model have the same formulas
 _LEAST_RANK = 1  # of a base of unknown rank
 _FUNCTIONS = {"Erf": "erf", "Tanh": "tanh"}
 
@@ -33,6 +35,7 @@ class Formulas:
         self._found: dict[int, tuple[Formula, frozenset[int]] | None] = {
             self._base: (Formula(X), frozenset())
         }
+        self.weights: list[int] = []  # values of the factors that are weights, by their keys
 
     def of(self, value: int) -> Polynomial | None:
         """A value's polynomial; None if it reads another value, or computes what has none."""
@@ -67,8 +70,9 @@ class Formulas:
         if number is None:
             number = self._folded(value)
         if number is not None:
-            return Formula(Polynomial.number(number)), frozenset()
-        return Formula(Polynomial.factor("weight", key=value)), frozenset()
+            return Formula(_number(number)), frozenset()
+        self.weights.append(value)  # counted per base: formulas of all layers are the same
+        return Formula(_weight(len(self.weights) - 1)), frozenset()
 
     def _folded(self, value: int) -> float | None:
         """The number that operators make of other numbers; None for other constants."""
@@ -114,26 +118,8 @@ class Formulas:
         return result
 
     def binary(self, node: Node, operands: list[Formula]) -> Formula | None:
-        (left, _), (right, _) = operands
-        dropped = {each.is_dropped for each in operands if each.polynomial.as_number is None}
-        if len(dropped) > 1:
-            return None
-        match node.op:
-            case "Add":
-                result: Polynomial | None = left + right
-            case "Sub":
-                result = left - right
-            case "Mul" | "Div" if len(left.terms) * len(right.terms) > _MOST_NODES:
-                result = None
-            case "Mul":
-                result = left * right
-            case "Div":
-                inverse = right.to_the(-1.0)
-                result = None if inverse is None else left * inverse
-            case _:
-                power = right.as_number
-                result = None if power is None else left.to_the(power)
-        return None if result is None else Formula(result, True in dropped)
+        left, right = operands
+        return _binary(node.op, left, right)
 
     def root(self, node: Node, operands: list[Formula]) -> Formula | None:
         """Sqrt and Reciprocal, as powers."""
@@ -149,7 +135,7 @@ class Formulas:
         axes = self._axes(node)
         if formula.is_dropped or axes is None:
             return None
-        result = formula.polynomial.mean(axes)
+        result = _mean(formula.polynomial, axes)
         if node.op == "ReduceSum":
             sizes = () if shape is None else shape[len(shape) - axes :]
             known = [size for size in sizes if size is not None]
@@ -214,6 +200,49 @@ class Formulas:
 
     def _shape(self, value: int | None) -> tuple[int | None, ...] | None:
         return None if value is None else self._view.graph.shapes.get(value)
+
+
+@lru_cache(_MOST_KEPT)
+def _binary(op: str, left: Formula, right: Formula) -> Formula | None:
+    operands = left, right
+    dropped = {each.is_dropped for each in operands if each.polynomial.as_number is None}
+    if len(dropped) > 1:
+        return None
+    result = _combined(op, left.polynomial, right.polynomial)
+    return None if result is None else Formula(result, True in dropped)
+
+
+def _combined(op: str, left: Polynomial, right: Polynomial) -> Polynomial | None:
+    match op:
+        case "Add":
+            return left + right
+        case "Sub":
+            return left - right
+        case "Mul" | "Div" if len(left.terms) * len(right.terms) > _MOST_NODES:
+            return None
+        case "Mul":
+            return left * right
+        case "Div":
+            inverse = right.to_the(-1.0)
+            return None if inverse is None else left * inverse
+        case _:
+            power = right.as_number
+            return None if power is None else left.to_the(power)
+
+
+@lru_cache(_MOST_KEPT)
+def _number(number: float) -> Polynomial:
+    return Polynomial.number(number)
+
+
+@cache
+def _weight(key: int) -> Polynomial:
+    return Polynomial.factor("weight", key=key)
+
+
+@lru_cache(_MOST_KEPT)
+def _mean(polynomial: Polynomial, axes: int) -> Polynomial:
+    return polynomial.mean(axes)
 
 
 def _is_one_shape(one: tuple[int | None, ...], other: tuple[int | None, ...]) -> bool:

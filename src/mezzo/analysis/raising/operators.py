@@ -1,17 +1,20 @@
 """Standard operators as polynomials: one row each."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from mezzo.analysis.raising.polynomials import Factor, Polynomial, Product, X, as_moment
 
 _CLOSE = 1e-6
+_MOST_KEPT = 1024  # answers, as layers of a model have the same formulas
 
 
 class Affine(NamedTuple):
-    """Scale or shift of a norm: a constant tensor, by value id, or a number."""
+    """Scale or shift of a norm: a constant tensor, by the key of its factor or by value id, or a
+    number.
+    """
 
     weight: int | None
     number: float
@@ -25,6 +28,14 @@ class Match(NamedTuple):
     attributes: Mapping[str, int | float | str]
     axes: int = 0
     operands: tuple[Affine, ...] = ()
+
+    def of_weights(self, values: Sequence[int]) -> "Match":
+        """The same, with value ids in place of keys."""
+        operands = (
+            each if each.weight is None else each._replace(weight=values[each.weight])
+            for each in self.operands
+        )
+        return self._replace(operands=tuple(operands))
 
 
 class Row(NamedTuple):
@@ -48,7 +59,7 @@ class _Norm(NamedTuple):
     shift: Affine | None
 
 
-@lru_cache(maxsize=8)  # as of both norms
+@lru_cache(_MOST_KEPT)
 def _norm(polynomial: Polynomial) -> _Norm | None:
     """A polynomial as a norm; None if it is none."""
     roots = {
@@ -100,6 +111,7 @@ def _affine(product: Product, number: float) -> Affine | None:
     )
 
 
+@lru_cache(_MOST_KEPT)
 def _layer_norm(polynomial: Polynomial) -> Match | None:
     norm = _norm(polynomial)
     if norm is None or not norm.is_centred:
@@ -108,6 +120,7 @@ def _layer_norm(polynomial: Polynomial) -> Match | None:
     return Match({"axis": -norm.axes, "epsilon": norm.epsilon}, norm.axes, operands)
 
 
+@lru_cache(_MOST_KEPT)
 def _rms_norm(polynomial: Polynomial) -> Match | None:
     norm = _norm(polynomial)
     if norm is None or norm.is_centred:
@@ -118,7 +131,11 @@ def _rms_norm(polynomial: Polynomial) -> Match | None:
 def _is(
     formula: Polynomial, **attributes: int | float | str
 ) -> Callable[[Polynomial], Match | None]:
-    return lambda polynomial: Match(attributes) if polynomial.is_like(formula) else None
+    @lru_cache(_MOST_KEPT)
+    def match(polynomial: Polynomial) -> Match | None:
+        return Match(attributes) if polynomial.is_like(formula) else None
+
+    return match
 
 
 _HALF = X.scaled(0.5)

@@ -42,7 +42,7 @@ def rotary_in(
     """
     reader, found = LaneReader(view, read), list[Replacement]()
     taken = set(kept)
-    for core in view.graph.nodes:
+    for core in view.of_operators(CORES):
         if core.id in taken or not _is_core(view, core):
             continue
         replacement = _largest(view, reader, core, taken)
@@ -53,8 +53,6 @@ def rotary_in(
 
 
 def _is_core(view: FusionView, node: Node) -> bool:
-    if node.kind is not Kind.OP or view.op(node) not in CORES or view.is_folded(node):
-        return False
     axis, shape = node.attributes.get("axis"), view.shape(node, 0)
     is_last = axis == -1 or (shape is not None and axis == len(shape) - 1)
     return is_last and node.signature.dtype is DType.FLOAT32

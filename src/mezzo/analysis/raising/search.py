@@ -53,7 +53,7 @@ def _formulas_in(view: FusionView, accepts: Accepts, kept: Collection[int]) -> l
     """Those that are polynomials of one value."""
     found: list[Replacement] = []
     taken = set(kept)
-    for core in view.graph.nodes:
+    for core in view.of_operators(_CORES):
         if core.id in taken or not _is_core(view, core):
             continue
         rows = [row for row in OPERATORS if core.op in row.cores]
@@ -67,11 +67,9 @@ def _formulas_in(view: FusionView, accepts: Accepts, kept: Collection[int]) -> l
 
 
 def _is_core(view: FusionView, node: Node) -> bool:
-    if node.kind is not Kind.OP or view.op(node) not in _CORES:
-        return False
     if node.op == "Pow" and view.number(node, 1) not in (0.5, -0.5):
         return False
-    return node.signature.dtype is DType.FLOAT32 and not view.is_folded(node)
+    return node.signature.dtype is DType.FLOAT32
 
 
 def _bases(view: FusionView, core: Node) -> list[int]:
@@ -138,6 +136,7 @@ def _replacement(
     view: FusionView, row: Row, match: Match, end: Node, formulas: Formulas, base: int
 ) -> Replacement | None:
     """The replacement of the nodes that make one result, if nothing else reads what is between."""
+    match = match.of_weights(formulas.weights)
     shapes, result = view.graph.shapes, end.outputs[0]
     assert result is not None, "it has a formula"
     nodes = formulas.nodes(result)
@@ -145,16 +144,13 @@ def _replacement(
     ranks = {len(shape) for shape in known}
     if len(ranks) > 1:  # a constant of more axes than x
         return None
-    if any(
-        node not in nodes for inner in nodes if inner != end.id for node in _readers(view, inner)
-    ):
+    if any(inner != end.id and not nodes.issuperset(_readers(view, inner)) for inner in nodes):
         return None
-    uses = [Use(n, k) for n in sorted(nodes) for k, _ in enumerate(view.graph.nodes[n].inputs)]
-    data = next(use for use in uses if _reads(view, use, base))
-    operands: list[Operand] = [data]
+    readers = [view.graph.nodes[node] for node in sorted(nodes)]
+    operands: list[Operand] = [_use_of(view, readers, base)]
     sizes = _normalized(view, match, (base, result)) if match.axes else ()
     for affine in match.operands:
-        operand = None if sizes is None else _operand(view, affine, uses, sizes)
+        operand = None if sizes is None else _operand(view, affine, readers, sizes)
         if operand is None:
             return None
         operands.append(operand)
@@ -173,9 +169,14 @@ def _readers(view: FusionView, node: int) -> Iterator[int]:
         yield from (reader.id for reader, _ in view.readers(value))
 
 
-def _reads(view: FusionView, use: Use, value: int) -> bool:
-    read = view.graph.nodes[use.node].inputs[use.operand]
-    return read is not None and view.origin(read) == value
+def _use_of(view: FusionView, readers: Sequence[Node], value: int) -> Use:
+    """The first use of a value, which one of the readers has."""
+    return next(
+        Use(node.id, operand)
+        for node in readers
+        for operand, read in enumerate(node.inputs)
+        if read is not None and view.origin(read) == value
+    )
 
 
 def _normalized(
@@ -194,14 +195,14 @@ def _normalized(
 
 
 def _operand(
-    view: FusionView, affine: Affine, uses: Sequence[Use], sizes: tuple[int, ...]
+    view: FusionView, affine: Affine, readers: Sequence[Node], sizes: tuple[int, ...]
 ) -> Operand | None:
     """A scale or shift as an operand of these sizes; None if it varies over other axes."""
     if affine.weight is None:
         return (
             Filled(number=affine.number, shape=sizes) if math.prod(sizes) <= _MOST_FILLED else None
         )
-    use = next(use for use in uses if _reads(view, use, affine.weight))
+    use = _use_of(view, readers, affine.weight)
     own = view.graph.shapes.get(affine.weight)
     if own == sizes:
         return use
