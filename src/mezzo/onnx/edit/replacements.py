@@ -31,12 +31,13 @@ def write_replacements(
 
     The reading must not be used afterwards.
     """
-    writer = _Writer(reading, UseCounts(reading.handles.model, blobs))
+    model = reading.handles.model
+    writer = _Writer(reading, UseCounts(model, blobs, model))
     for replacement in replacements:
         if isinstance(writer.owner_of(replacement), onnx.GraphProto):
             writer.write(replacement)
     writer.finish()
-    return reading.handles.model
+    return model
 
 
 class _Writer:

@@ -71,7 +71,7 @@ def _fold(
     if opset is None or opset < _OLDEST_OPSET:
         return None
     model = deepcopy(source.model)
-    use_counts = UseCounts(model, source.blobs)
+    use_counts = UseCounts(model, source.blobs, source.model)
     is_folded = _walk(use_counts, model.graph, {}, apart, _Shapes(model))
     is_respelled = respell(use_counts, apart, respellings)
     if not (is_folded or is_respelled):

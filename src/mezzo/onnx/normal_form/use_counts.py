@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import cached_property
 from typing import NamedTuple
 
 import onnx
@@ -29,16 +30,22 @@ Constants = Mapping[str, ConstantTensor]
 
 
 class UseCounts:
-    """Use counts of one model, subgraphs included. Rewrites must report the uses they remove."""
+    """Use counts of one model, subgraphs included. Rewrites must report the uses they remove.
+    `before` has the names that are not given to new values.
+    """
 
-    def __init__(self, model: onnx.ModelProto, blobs: Blobs) -> None:
-        self.model, self.blobs = model, blobs
+    def __init__(self, model: onnx.ModelProto, blobs: Blobs, before: onnx.ModelProto) -> None:
+        self.model, self.blobs, self._before = model, blobs, before
         # Over all scopes; equal names in two scopes are overcounted.
         self.reads: Counter[str] = Counter()
-        self.taken = names_of(model)
         self._left: set[str] = set()  # names with removed uses
         for graph in all_graphs(model.graph):
             self.reads.update(reads_in(graph))
+
+    @cached_property
+    def taken(self) -> set[str]:
+        """Names in use; collecting them takes as long as counting all uses, so only if needed."""
+        return names_of(self._before)
 
     def constants(self, graph: onnx.GraphProto, outer: Constants) -> dict[str, ConstantTensor]:
         """The constants visible in a graph; `outer` are those of the enclosing graphs."""

@@ -11,12 +11,18 @@ def mend_stated_shapes(model: onnx.ModelProto) -> tuple[str, ...]:
 
     Newer opsets infer more shapes, so their check rejects declarations that older ones accept.
     """
+    declared_infos = (*model.graph.value_info, *model.graph.output)
+    names = {info.name for info in declared_infos}
     graph = infer(without_stated_shapes(model)).graph
-    inferred = {info.name: info.type.tensor_type for info in (*graph.value_info, *graph.output)}
+    inferred = {
+        info.name: info for info in (*graph.value_info, *graph.output) if info.name in names
+    }
     corrected = []
-    for info in (*model.graph.value_info, *model.graph.output):
-        declared, inferred_type = info.type.tensor_type, inferred.get(info.name)
-        if inferred_type is not None and _contradicts(declared, inferred_type):
+    for info in declared_infos:
+        if info.name not in inferred:
+            continue
+        declared, inferred_type = (each.type.tensor_type for each in (info, inferred[info.name]))
+        if _contradicts(declared, inferred_type):
             declared.shape.CopyFrom(inferred_type.shape)
             corrected.append(info.name)
     outputs = {info.name for info in model.graph.output}

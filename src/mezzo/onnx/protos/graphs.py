@@ -43,7 +43,8 @@ def subgraphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 def bodies_of(owner: Owner) -> Iterator[onnx.GraphProto]:
     """The subgraphs of a graph's or function's nodes."""
     for node in owner.node:
-        yield from subgraphs_of(node)
+        if _may_hold_subgraphs(node.op_type):
+            yield from subgraphs_of(node)
 
 
 def nested_graphs(owner: Owner) -> Iterator[onnx.GraphProto]:
@@ -69,8 +70,9 @@ def all_nodes(owner: Owner) -> Iterator[onnx.NodeProto]:
     """Nodes of a graph or function and its subgraphs."""
     for node in owner.node:
         yield node
-        for body in subgraphs_of(node):
-            yield from all_nodes(body)
+        if _may_hold_subgraphs(node.op_type):
+            for body in subgraphs_of(node):
+                yield from all_nodes(body)
 
 
 def nodes_of(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:

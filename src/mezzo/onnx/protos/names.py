@@ -1,12 +1,18 @@
 """Generation of unique names for values and nodes, per container (main graph or function)."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import onnx
 
 from mezzo.ir.graph import Graph
-from mezzo.onnx.protos.graphs import Owner, all_graphs, defined_names, nested_graphs, owners_of
+from mezzo.onnx.protos.graphs import (
+    all_graphs,
+    defined_names,
+    graphs_of,
+    nodes_of,
+    stored_names,
+)
 from mezzo.onnx.read.handles import Container, Handles
 
 
@@ -87,19 +93,15 @@ def value_names(graph: onnx.GraphProto) -> set[str]:
 def names_of(model: onnx.ModelProto) -> set[str]:
     """All names of values and nodes in a model, subgraphs and functions included."""
     names: set[str] = set()
-    for owner in owners_of(model):
-        for graph in (owner, *nested_graphs(owner)):
-            names.update(_names_in(graph))
+    for node in nodes_of(model):
+        names.add(node.name)
+        names.update(node.input)
+        names.update(node.output)
+    for graph in graphs_of(model):
+        ports = (*graph.input, *graph.output)
+        names.update(port.name for port in ports)
+        names.update(stored_names(graph))
+    for function in model.functions:
+        names.update(function.input)
+        names.update(function.output)
     return names
-
-
-def _names_in(owner: Owner) -> Iterator[str]:
-    for node in owner.node:
-        yield node.name
-        yield from node.input
-        yield from node.output
-    if isinstance(owner, onnx.GraphProto):
-        yield from defined_names(owner)
-        yield from (port.name for port in owner.output)
-    else:
-        yield from (*owner.input, *owner.output)
