@@ -13,11 +13,11 @@ from onnx import TensorProto, helper, numpy_helper
 import mezzo
 from mezzo.common.errors import InputError, ModelError
 from mezzo.formats.dtypes import FLOATING
+from mezzo.onnx.edit.opset import upgrade
 from mezzo.onnx.files import files, wire
 from mezzo.onnx.files.files import ModelSource, from_proto, load
 from mezzo.onnx.files.magnitudes import facts
 from mezzo.onnx.files.save import materialize, save
-from mezzo.onnx.opset_steps.upgrade import upgrade
 from mezzo.onnx.schema.types import FROM_ONNX
 
 WEIGHT = np.arange(6000, dtype=np.float32)

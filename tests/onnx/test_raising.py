@@ -171,17 +171,17 @@ def _written(op: str, seed: int) -> tuple[onnx.ModelProto, list[str]]:
     return onnx.helper.make_model(graph, opset_imports=[opset], ir_version=10), w.notes
 
 
-def _raised(model: onnx.ModelProto, *, opset: int | None = 23) -> tuple[onnx.ModelProto, list[Replacement]]:
-    """The model at an opset with all that can be raised there, whatever the target."""
+def _raised(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[Replacement]]:
+    """The model at opset 23 with all that can be raised there, whatever the target."""
     opened = open_model(model)
-    reading = opened.read(DType.FLOAT16, version=opset)
+    reading = opened.read(DType.FLOAT16)
     view = FusionView(reading.graph, rows_of(reading.graph))
 
     def accepts(op: str, since: int, attributes: Mapping[str, object]) -> bool:
-        return op not in BY_TARGET and since <= (reading.version or 0)
+        return op not in BY_TARGET and since <= 23
 
     found = raised_in(view, accepts, (), lambda value: None)
-    return (opened.raised(reading, found).original if found else model), found  # type: ignore[return-value]
+    return (opened.raised(reading, found, 23).original if found else model), found  # type: ignore[return-value]
 
 
 def _answer(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:

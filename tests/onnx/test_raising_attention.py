@@ -180,14 +180,14 @@ def _written(op: str, seed: int) -> tuple[onnx.ModelProto, Exporter]:
 
 def _raised(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[Replacement]]:
     opened = open_model(model)
-    reading = opened.read(DType.FLOAT16, version=23)
+    reading = opened.read(DType.FLOAT16)
     view = FusionView(reading.graph, rows_of(reading.graph))
 
     def read(value: int) -> Any:
         return next((array for _, array in opened.weights(reading, [value])), None)
 
     found = raised_in(view, lambda op, since, attributes: op in BY_TARGET, (), read)
-    return (opened.raised(reading, found).original if found else model), found  # type: ignore[return-value]
+    return (opened.raised(reading, found, 23).original if found else model), found  # type: ignore[return-value]
 
 
 def _answer(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> np.ndarray:

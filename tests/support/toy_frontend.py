@@ -187,15 +187,14 @@ class ToyModel:
         nodes = tuple(node._replace(signature=_at(node.signature, program.version)) for node in graph.nodes)
         return Reading(replace(graph, nodes=nodes), program, lows)
 
+    peek = read
+
     def next_version(self, reading: AnyReading, wanted: Mapping[DType, Sequence[int]], limit: int | None) -> int | None:
         assert reading.version is not None, "every program states one"
         steps = {_SINCE.get(reading.graph.nodes[number].op, 0) for held in wanted.values() for number in held}
         return min((step for step in steps if reading.version < step <= (limit or NEWEST)), default=None)
 
     def obstacle(self, reading: AnyReading, wanted: Mapping[DType, Sequence[int]], limit: int | None) -> str | None:
-        return None
-
-    def reachable_version(self, reading: AnyReading, limit: int | None) -> int | None:
         return None
 
     def least_version(self, reading: AnyReading, first: AnyReading, nodes: Mapping[DType, Sequence[int]]) -> int:
@@ -226,7 +225,7 @@ class ToyModel:
     def has_operators(self, names: Set[str]) -> bool:
         return False
 
-    def raised(self, reading: AnyReading, replacements: Sequence[Replacement]) -> "ToyModel":
+    def raised(self, reading: AnyReading, replacements: Sequence[Replacement], version: int) -> "ToyModel":
         raise AssertionError("the toy dialect has no operators in place of others")
 
     def corrected(self, corrections: Sequence[Correction]) -> "ToyModel":

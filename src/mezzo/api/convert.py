@@ -281,11 +281,12 @@ def _decide(
     """The model that is planned, its options, plan and result, without data: what estimates suspect
     of overflow is scaled, if that pays. `plan`: one to replay.
     """
-    from mezzo.conversion.conversion import convert_model
+    from mezzo.conversion.conversion import collector_paused, convert_model
     from mezzo.conversion.raising import raise_operators
 
     if plan is None and not options.prepares_model:  # else it is done
-        model, options = raise_operators(model, options)
+        with collector_paused():
+            model, options = raise_operators(model, options)
     decided, result = convert_model(model, options, plan)
     if plan is None and decided.may_overflow:
         from mezzo.tuning.repair.range_repair import repair_estimates

@@ -76,6 +76,8 @@ class TorchModel:
     def read(self, *lows: DType, version: int | None = None) -> TorchReading:
         return read_program(self.original, lows)
 
+    peek = read
+
     def next_version(
         self, reading: AnyReading, wanted: Mapping[DType, Sequence[int]], limit: int | None
     ) -> int | None:
@@ -123,14 +125,13 @@ class TorchModel:
     ) -> "TorchModel":
         return self
 
-    def reachable_version(self, reading: AnyReading, limit: int | None) -> int | None:
-        return None
-
     def has_operators(self, names: Set[str]) -> bool:
         """Never: the operators that are replaced are ONNX's."""
         return False
 
-    def raised(self, reading: AnyReading, replacements: Sequence[Replacement]) -> "TorchModel":
+    def raised(
+        self, reading: AnyReading, replacements: Sequence[Replacement], version: int
+    ) -> "TorchModel":
         raise AssertionError("programs of PyTorch have none of these operators")
 
     def rescaled(self, reading: AnyReading, changes: Rescaling) -> "TorchModel":

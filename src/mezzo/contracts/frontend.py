@@ -192,15 +192,15 @@ class Model(Protocol):
         structure is invalid.
         """
 
+    def peek(self, *lows: DType) -> Reading:
+        """The reading that `read` returns next for these floats at the model's own opset."""
+
     def next_version(
         self, reading: Reading, wanted: Mapping[DType, Sequence[int]], limit: int | None
     ) -> int | None:
         """The smallest higher opset, up to `limit`, that allows some of the given nodes to run in
         the given dtypes; None if none does.
         """
-
-    def reachable_version(self, reading: Reading, limit: int | None) -> int | None:
-        """The newest opset up to `limit` at which all nodes mean the same; None without opsets."""
 
     def obstacle(
         self, reading: Reading, wanted: Mapping[DType, Sequence[int]], limit: int | None
@@ -255,9 +255,12 @@ class Model(Protocol):
     def has_operators(self, names: Set[str]) -> bool:
         """Whether some node, of subgraphs too, is an operator of these names; without reading."""
 
-    def raised(self, reading: Reading, replacements: "Sequence[Replacement]") -> "Model":
-        """The model of a reading, which is spent, with one operator in place of each group of
-        nodes. A result of it is a result of this model. Only of a front end that `rewrites`.
+    def raised(
+        self, reading: Reading, replacements: "Sequence[Replacement]", version: int
+    ) -> "Model | None":
+        """The model of a reading, which is spent, at an opset, with one operator in place of each
+        group of nodes; None if its other nodes do not reach that opset. A result of it is a result
+        of this model. Only of a front end that `rewrites`.
         """
 
     def corrected(self, corrections: "Sequence[Correction]") -> "Model":

@@ -49,7 +49,7 @@ def convert_model(model: Model, options: Options, given: Plan | None) -> tuple[D
         ContractError: the result would break a promise.
     """
     try:
-        with _collector_paused():
+        with collector_paused():
             return call_with_room(lambda: _convert(model, options, given))
     except MezzoError:
         raise
@@ -74,7 +74,7 @@ def _not_valid(model: Model, fault: str) -> ModelError:
 
 
 @contextmanager
-def _collector_paused() -> Iterator[None]:
+def collector_paused() -> Iterator[None]:
     """Disable the cyclic garbage collector.
 
     A conversion creates millions of tuples and hardly any cycles; repeated collections would

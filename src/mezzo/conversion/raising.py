@@ -4,7 +4,7 @@ floats then have FP32 inside, and no casts between the parts.
 
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cache, partial
 
@@ -29,6 +29,8 @@ from mezzo.plugins.discovery import op_facts
 from mezzo.report.layout.numbers import spell_count
 from mezzo.tables.policy import Category
 
+_NUMPY_BROADCAST = 7  # the opset since which sums and products broadcast as in NumPy
+
 
 def raise_operators(model: Model, options: Options) -> tuple[Model, Options]:
     """The model to plan, and its options with a note; both unchanged if nothing is written out, no
@@ -44,42 +46,34 @@ def raise_operators(model: Model, options: Options) -> tuple[Model, Options]:
     target = planning.target
     if not is_possible or not model.has_operators(cores(target.raised_operators)):
         return model, options
-    reading = model.read(*planning.floats)
+    reading = model.peek(*planning.floats)
     own = reading.version
     if own is None:
         return model, options
     if not all(matched(reading.graph, pattern) for pattern in planning.include + planning.exclude):
         return model, options  # planning says which, and names what is alike
     is_allowed = cache(partial(_is_allowed, planning))
+    newest = target.newest.get(reading.dialect, sys.maxsize) if options.version == "auto" else own
 
-    def find(reading: Reading, newest: int) -> list[Replacement]:
-        def accepts(op: str, since: int, attributes: Mapping[str, object]) -> bool:
-            is_listed = op not in BY_TARGET or op in target.raised_operators
-            if not is_listed or since > newest or not is_allowed(op):
-                return False
-            return target.refusal("onnx", op, since, attributes, planning.low) is None
+    def accepts(op: str, since: int, attributes: Mapping[str, object]) -> bool:
+        is_listed = op not in BY_TARGET or op in target.raised_operators
+        if not is_listed or since > newest or not is_allowed(op):
+            return False
+        return target.refusal("onnx", op, since, attributes, planning.low) is None
 
-        return _raised_in(model, reading, accepts, _named(reading.graph, planning))
-
-    limit = target.newest.get(reading.dialect, sys.maxsize) if options.version == "auto" else own
-    replacements = find(reading, limit)
-    while (wanted := _since(replacements)) > own:
-        reachable = model.reachable_version(reading, wanted)
-        if reachable is not None and reachable < wanted:
-            limit = max(own, reachable)
-        else:
-            newer = model.read(*planning.floats, version=wanted)
-            found = find(newer, wanted)
-            if not _loses_kernels(planning, reading.graph, newer.graph, found):
-                reading, replacements = newer, found
-                break
-            limit = wanted - 1
-        replacements = find(reading, limit)
-    if not replacements:
-        return model, options
-    notes = (*options.notes, _tell(replacements))
-    parts = (*options.parts, *_parts(reading.graph, replacements))
-    return model.raised(reading, replacements), replace(options, notes=notes, parts=parts)
+    while replacements := _raised_in(model, reading, accepts, _named(reading.graph, planning)):
+        wanted, parts = _version(own, replacements), _parts(reading.graph, replacements)
+        rises, ends = wanted > own, {end for _, _, end in parts}
+        refused = ends | _refused(reading.graph, planning) if rises else ends
+        raised = model.raised(model.read(*planning.floats), replacements, wanted)
+        if raised is not None and (
+            not rises or _refused(raised.peek(*planning.floats).graph, planning) <= refused
+        ):
+            notes = (*options.notes, _tell(replacements))
+            return raised, replace(options, notes=notes, parts=(*options.parts, *parts))
+        # A node does not reach that version, or the target runs it at its old version alone.
+        newest, reading = wanted - 1, model.peek(*planning.floats)
+    return model, options
 
 
 def raised_as(model: Model, given: Plan) -> Model:
@@ -87,13 +81,13 @@ def raised_as(model: Model, given: Plan) -> Model:
     if not given.parts or not model.frontend.rewrites:
         return model
     lows = floats_of(given.line)
-    reading = model.read(*lows)  # shapes are inferred at the model's own version, as for the plan
-    if given.version is not None:
-        reading = model.read(*lows, version=given.version)
+    reading = model.read(*lows)
     graph, replaced = reading.graph, {name for part in given.parts for name in part}
     kept = {node.id for node in graph.nodes if node.name not in replaced}
-    found = _raised_in(model, reading, lambda op, since, attributes: True, kept)
-    return model.raised(reading, found) if found else model
+    replacements = _raised_in(model, reading, lambda op, since, attributes: True, kept)
+    if not replacements or reading.version is None:
+        return model
+    return model.raised(reading, replacements, _version(reading.version, replacements)) or model
 
 
 def _raised_in(
@@ -102,29 +96,30 @@ def _raised_in(
     def read(value: int) -> npt.NDArray[np.float32] | None:
         return next((array for _, array in model.weights(reading, [value])), None)
 
+    if (reading.version or 0) < _NUMPY_BROADCAST:
+        return []
     return raised_in(FusionView(reading.graph, rows_of(reading.graph)), accepts, kept, read)
 
 
-def _since(replacements: Sequence[Replacement]) -> int:
-    return max((each.since for each in replacements), default=0)
+def _version(own: int, replacements: Sequence[Replacement]) -> int:
+    """The smallest version that has all operators."""
+    return max(own, *(each.since for each in replacements))
 
 
-def _loses_kernels(
-    planning: PlanningOptions, own: Graph, newer: Graph, replacements: Sequence[Replacement]
-) -> bool:
-    """Whether the target runs an operator that stays in the low float at its old version alone."""
-    replaced = {newer.nodes[node].name for each in replacements for node in each.nodes}
-    before, after = (
-        {
-            node.name
-            for node in graph.nodes
-            if node.kind is Kind.OP
-            and node.signature.dtype is not None
-            and planning.target.refusal(*node.signature.operator, node.attributes, planning.low)
-        }
-        for graph in (own, newer)
-    )
-    return not after - replaced <= before
+def _refused(graph: Graph, planning: PlanningOptions) -> Set[str]:
+    """Operators of floats that the target does not run in the low float."""
+    target, low, columns = planning.target, planning.low, graph.columns
+    may_be = [
+        each.dtype is not None and target.may_refuse(*each.operator, low)
+        for each in columns.signatures
+    ]
+    chosen = np.array(may_be, bool)[columns.node_signature] & columns.is_kind(Kind.OP)
+    nodes = (graph.nodes[number] for number in np.flatnonzero(chosen))
+    return {
+        node.name
+        for node in nodes
+        if target.refusal(*node.signature.operator, node.attributes, low)
+    }
 
 
 def _is_allowed(planning: PlanningOptions, op: str) -> bool:
@@ -142,12 +137,13 @@ def _named(graph: Graph, planning: PlanningOptions) -> Collection[int]:
     )
 
 
-def _parts(graph: Graph, replacements: Sequence[Replacement]) -> Iterator[tuple[str, str, str]]:
+def _parts(graph: Graph, replacements: Sequence[Replacement]) -> tuple[tuple[str, str, str], ...]:
     """Names of nodes that are replaced, of their results, and of the nodes that replace them."""
-    for each in replacements:
-        end = graph.nodes[each.nodes[-1]].name
-        for node in (graph.nodes[number] for number in each.nodes[:-1]):
-            yield node.name, graph.values[node.present_outputs[0]].name, end
+    return tuple(
+        (node.name, graph.values[node.present_outputs[0]].name, graph.nodes[each.nodes[-1]].name)
+        for each in replacements
+        for node in (graph.nodes[number] for number in each.nodes[:-1])
+    )
 
 
 def _tell(replacements: Sequence[Replacement]) -> str:

@@ -261,7 +261,8 @@ def store_of(model: Model) -> Store:
 
 def _summary(model: Model, decided: "Decided", size_after_bytes: int) -> Summary:
     low, high = decided.count_nodes()
-    if decided.plan.origin:  # an earlier conversion's low nodes are known from its record alone
+    # An earlier conversion's low nodes are known from its record alone.
+    if decided.plan.origin and model.record is not None:
         counts = count_precisions(decided.plan)
         low = sum(counts[dtype] for dtype in decided.plan.lows)
         high = sum(counts.values()) - low

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from copy import deepcopy
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,8 @@ class OnnxModel:
         self._sizes: KnownShapes | None = None
         self._inferred: Mapping[str, ValueType] | None = None
         self._is_sorted = True
+        self._peeked: OnnxReading | None = None
+        self._may_misstate = False  # whether its opset may show declared shapes to be wrong
         # The last upgrade to a newer opset is cached, as it does not depend on the plan.
         self._raised: tuple[int, onnx.ModelProto, tuple[str, ...]] | None = None
         self._reachable: dict[tuple[int, int], int] = {}
@@ -94,13 +97,23 @@ class OnnxModel:
     def store(self) -> OnnxStore:
         return OnnxStore(self.source, self.progress)
 
+    def peek(self, *lows: DType) -> OnnxReading:
+        """What `read` returns next for these floats."""
+        self._peeked = self.read(*lows)
+        return self._peeked
+
     def read(self, *lows: DType, version: int | None = None) -> OnnxReading:
         """Read the model as a graph, at opset `version` if given. Raises ModelError: malformed."""
+        peeked = self._peeked
+        if peeked is not None and peeked.lows == lows and version in (None, peeked.version):
+            self._peeked = None
+            return peeked
         original, corrected = self._at(version)
         working = deepcopy(original)
         if not self._is_sorted:
             sort_nodes(working.graph)
-        state_types(working, self._inferred or {})
+        if self._inferred:
+            state_types(working, self._inferred)
         if self._sizes is None:
             data = working.SerializeToString()
             self._may_crash = may_crash(working, data)
@@ -121,6 +134,16 @@ class OnnxModel:
             for name in corrected
         )
         return OnnxReading(replace(graph, notes=(*graph.notes, *notes)), handles, lows, opset)
+
+    def take_over(self, before: "OnnxModel", reading: OnnxReading) -> None:
+        """Know what a reading's model was known by before operators of it were replaced: facts of
+        weights, and shapes if all values are among its own.
+        """
+        self._facts = before._facts
+        self._may_misstate = reading.version != self.version
+        results = chain.from_iterable(node.output for node in nodes_of(self.source.model))
+        if {value.name for value in reading.graph.values}.issuperset(results):
+            self._sizes, self._may_crash = before._sizes, before._may_crash
 
     def _at(self, version: int | None) -> tuple[onnx.ModelProto, tuple[str, ...]]:
         """The model at an opset (shared, read-only), and outputs with corrected shapes."""
@@ -160,22 +183,15 @@ class OnnxModel:
         since = reading.version
         if since is None or not any(wanted.values()):
             return None
-        reachable = self.reachable_version(reading, limit)
-        assert reachable is not None, "a model with an opset reaches its own"
+        steps = since, opsets.newest_within(limit)
+        if steps not in self._reachable:
+            self._reachable[steps] = opsets.reach(own(reading).handles.model, steps[1])[0]
+        reachable = self._reachable[steps]
         best = max(
             opsets.helpful_opset(reading.graph, numbers, low, since, reachable)
             for low, numbers in wanted.items()
         )
         return best if best > since else None
-
-    def reachable_version(self, reading: AnyReading, limit: int | None) -> int | None:
-        """The newest opset up to `limit` at which every node means the same."""
-        if reading.version is None:
-            return None
-        steps = reading.version, opsets.newest_within(limit)
-        if steps not in self._reachable:
-            self._reachable[steps] = opsets.reach(own(reading).handles.model, steps[1])[0]
-        return self._reachable[steps]
 
     def obstacle(
         self, reading: AnyReading, wanted: Mapping[DType, Sequence[int]], limit: int | None
@@ -291,6 +307,10 @@ class OnnxModel:
         blobs = self.source.blobs
         # No edit makes it crash.
         fault = find_fault(model, blobs, Strictness.FULL, may_crash=self._may_crash)
+        if fault is not None and self._may_misstate:
+            opsets.mend_shapes(self.source.model)
+            opsets.mend_shapes(model)
+            fault = find_fault(model, blobs, Strictness.FULL, may_crash=self._may_crash)
         if fault is None or self.standing.strictness in (None, Strictness.FULL):
             return fault
         self.leniency = self.standing.note

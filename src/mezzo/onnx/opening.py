@@ -18,7 +18,7 @@ from mezzo.contracts.reading import Reading as AnyReading
 from mezzo.formats.dtypes import DType
 from mezzo.ir.graph import Graph
 from mezzo.onnx.edit.correcting import correct, exchange
-from mezzo.onnx.edit.opset import check_opsets
+from mezzo.onnx.edit.opset import check_opsets, newest_opset, upgrade_in_place
 from mezzo.onnx.edit.replacements import write_replacements
 from mezzo.onnx.edit.rescaling import rescale
 from mezzo.onnx.files.files import ModelSource, from_proto, load
@@ -105,10 +105,20 @@ class Opened(OnnxModel):
         """Whether some node is an operator of these names."""
         return any(node.op_type in names for node in all_nodes(self.source.model.graph))
 
-    def raised(self, reading: AnyReading, replacements: "Sequence[Replacement]") -> "Opened":
-        """The model with one operator in place of each group of nodes."""
+    def raised(
+        self, reading: AnyReading, replacements: "Sequence[Replacement]", version: int
+    ) -> "Opened | None":
+        """The model with one operator in place of each group of nodes, or None."""
+        handles = own(reading).handles
+        if version != reading.version:
+            replaced = {id(handles.protos[node]) for each in replacements for node in each.nodes}
+            is_defined = version <= newest_opset()
+            if not is_defined or upgrade_in_place(handles.model, version, replaced):
+                return None
         model = write_replacements(own(reading), replacements, self.source.blobs)
-        return Opened(replace(self.source, model=model), self.progress, self.given)
+        opened = Opened(replace(self.source, model=model), self.progress, self.given)
+        opened.take_over(self, own(reading))
+        return opened
 
     def corrected(self, corrections: Sequence[Correction]) -> "Opened":
         """The model with corrected constants."""

@@ -2,9 +2,10 @@
 model by steps that preserve the semantics of every operator.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence, Set
+from copy import deepcopy
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import onnx
 import onnx.defs
@@ -16,7 +17,16 @@ from mezzo.onnx.schema.domains import DEFAULT
 from mezzo.onnx.schema.schema import can_convert, first_legal_opset
 
 if TYPE_CHECKING:
-    from mezzo.onnx.opset_steps.upgrade import Upgraded
+    from mezzo.onnx.opset_steps.upgrade import Obstacle
+
+
+class Upgraded(NamedTuple):
+    """A copy of a model at the newest opset that it reaches, and the nodes that block the next one,
+    none if the requested opset is reached.
+    """
+
+    model: onnx.ModelProto
+    obstacles: "Sequence[Obstacle]"
 
 
 def newest_opset() -> int:
@@ -49,14 +59,37 @@ def check_opsets(model: onnx.ModelProto, name: str) -> None:
                 )
 
 
-def upgrade(model: onnx.ModelProto, opset: int) -> "Upgraded":
-    """A copy of a model at the newest opset up to `opset` that it reaches."""
-    from mezzo.onnx.opset_steps.upgrade import upgrade as upgrade_by_steps
+def upgrade(source: onnx.ModelProto, until: int) -> Upgraded:
+    """Upgrade a copy of a model, with functions, towards an opset as far as all nodes convert."""
+    model = deepcopy(source)
+    obstacles = upgrade_in_place(model, until)
+    if obstacles:
+        model = deepcopy(source)
+        upgrade_in_place(model, obstacles[0].version - 1)
+    return Upgraded(model, obstacles)
 
-    return upgrade_by_steps(model, opset)
+
+def upgrade_in_place(
+    model: onnx.ModelProto, opset: int, skipped: Set[int] = frozenset()
+) -> "Sequence[Obstacle]":
+    """Upgrade a model to an opset. Returns the nodes that block it; if there are any, the model is
+    spoilt. `skipped`: ids of nodes that stay as they are.
+    """
+    from mezzo.onnx.opset_steps.upgrade import upgrade_by_steps
+
+    return upgrade_by_steps(model, opset, skipped)
 
 
-def reach(model: onnx.ModelProto, until: int) -> "tuple[int, Upgraded]":
+def mend_shapes(model: onnx.ModelProto) -> tuple[str, ...]:
+    """Correct declared shapes that inference at the model's opset contradicts. Returns the graph
+    outputs among them.
+    """
+    from mezzo.onnx.opset_steps.stated import mend_stated_shapes
+
+    return mend_stated_shapes(model)
+
+
+def reach(model: onnx.ModelProto, until: int) -> tuple[int, Upgraded]:
     """The newest opset up to `until` that preserves the semantics of every node, and the upgraded
     copy of the model.
     """
@@ -130,9 +163,6 @@ def set_opset(model: onnx.ModelProto, opset: int) -> tuple[str, ...]:
     """Upgrade the model in place, with its functions, to an opset and the matching IR version.
     Returns graph outputs whose declared shapes proved wrong at that opset and were corrected.
     """
-    from mezzo.onnx.opset_steps.stated import mend_stated_shapes
-
-    upgraded = upgrade(model, opset)
-    assert not upgraded.obstacles, f"asked only for what can be reached: {upgraded.obstacles[0]}"
-    model.CopyFrom(upgraded.model)
-    return mend_stated_shapes(model)
+    obstacles = upgrade_in_place(model, opset)
+    assert not obstacles, f"asked only for what can be reached: {obstacles[0]}"
+    return mend_shapes(model)

@@ -29,38 +29,31 @@ class Obstacle(NamedTuple):
     because: str
 
 
-class Upgraded(NamedTuple):
-    """A copy of a model at the newest opset that it reaches, and the nodes that block the next one,
-    none if the requested opset is reached.
+def upgrade_by_steps(
+    model: onnx.ModelProto, until: int, skipped: Set[int] = frozenset()
+) -> Sequence[Obstacle]:
+    """Upgrade a model, with functions, to an opset. Returns the nodes that block it; if there are
+    any, the model is of no opset any more. `skipped`: ids of nodes that stay as they are.
     """
-
-    model: onnx.ModelProto
-    obstacles: tuple[Obstacle, ...]
-
-
-def upgrade(source: onnx.ModelProto, until: int) -> Upgraded:
-    """Upgrade a copy of a model, with functions, towards an opset as far as all nodes convert."""
-    knowledge, fresh = Knowledge(source), _fresh_names(source)
-    model = deepcopy(source)
+    original = deepcopy(model)
+    knowledge, fresh = Knowledge(original), _fresh_names(original)
     lowest = min((entry.version for entry in _imports(model, *model.functions)), default=until)
-    operators = _operators(model)
+    operators = _operators(model, skipped)
     for version in range(max(lowest, 0) + 1, until + 1):  # a damaged file may import version -2^63
         affected = _affected(operators, version)
         if affected:
-            trial = deepcopy(model)
-            obstacles = _step(trial, version, affected, knowledge, fresh)
+            obstacles = _step(model, version, affected, knowledge, fresh, skipped)
             if obstacles:
-                return Upgraded(model, tuple(obstacles))
-            model = trial
+                return obstacles
             _drop_unread_constants(model, knowledge)
-            operators = _operators(model)
+            operators = _operators(model, skipped)
         for entry in _imports(model, *model.functions):
             if entry.version == version - 1:
                 entry.version = version
     needed = onnx.helper.OP_SET_ID_VERSION_MAP.get(("ai.onnx", until))
     if needed is not None and model.ir_version < needed:
         model.ir_version = needed
-    return Upgraded(model, ())
+    return ()
 
 
 def _imports(
@@ -84,9 +77,13 @@ def _steppers(
     return ((path, owner) for path, owner in snapshot.owners if path[0] in stepping)
 
 
-def _operators(model: onnx.ModelProto) -> set[str]:
+def _operators(model: onnx.ModelProto, skipped: Set[int]) -> set[str]:
     """Operators of the default domain, subgraphs and functions included."""
-    return {node.op_type for node in nodes_of(model) if node.domain in DEFAULT}
+    return {
+        node.op_type
+        for node in nodes_of(model)
+        if node.domain in DEFAULT and id(node) not in skipped
+    }
 
 
 def _affected(operators: set[str], version: int) -> frozenset[str]:
@@ -102,6 +99,7 @@ def _step(
     affected: frozenset[str],
     knowledge: Knowledge,
     fresh: Fresh,
+    skipped: Set[int],
 ) -> list[Obstacle]:
     """Convert the affected nodes in place. Returns those that cannot be converted."""
     obstacles = []
@@ -109,7 +107,8 @@ def _step(
     for path, owner in _steppers(model, snapshot, version):
         added, values = list[onnx.NodeProto](), snapshot.values(path)
         for node in owner.node:
-            if node.op_type not in affected or node.domain not in DEFAULT:
+            is_affected = node.op_type in affected and node.domain in DEFAULT
+            if not is_affected or id(node) in skipped:
                 continue
             name = node.name or next(iter(node.output), "")
             convert = STEPS.get(node.op_type, {}).get(version)
