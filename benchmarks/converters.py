@@ -19,6 +19,7 @@ class Settings:
     to: str = "fp16"
     policy: str = "balanced"
     strategy: str | None = None
+    fuse: str | None = None
 
     def __str__(self) -> str:
         return f"{self.to} {self.policy}" + (f" {self.strategy}" if self.strategy else "")
@@ -30,8 +31,8 @@ Convert = Callable[[onnx.ModelProto, Settings], onnx.ModelProto]
 def _convert_with_mezzo(model: onnx.ModelProto, settings: Settings, **options: Any) -> onnx.ModelProto:
     import mezzo
 
-    if settings.strategy is not None:
-        options["strategy"] = settings.strategy
+    chosen = {"strategy": settings.strategy, "fuse": settings.fuse}
+    options |= {name: word for name, word in chosen.items() if word is not None}
     result = mezzo.convert(model, to=settings.to, policy=settings.policy, **options).model
     assert isinstance(result, onnx.ModelProto), "a ModelProto converts to a ModelProto"
     return result

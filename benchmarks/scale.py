@@ -33,26 +33,30 @@ from typing import Any
 SIZES = (1_000, 4_000, 16_000, 64_000, 256_000)
 SHAPES = ("blocks", "chain")
 REFERENCE = "onnxruntime-float16"
-# label: (converter, policy, largest number of nodes); AutoCast's time is quadratic.
-TOOLS = {
-    "mezzo": ("mezzo", "balanced", 1 << 60),
-    "mezzo aggressive": ("mezzo", "aggressive", 1 << 60),
-    "onnxconverter-common": ("onnxconverter-common", "balanced", 1 << 60),
-    REFERENCE: (REFERENCE, "balanced", 1 << 60),
-    "modelopt-autocast": ("modelopt-autocast", "balanced", 4_000),
+UNRAISED = "mezzo unraised"
+# label: (converter, settings, largest number of nodes); AutoCast's time is quadratic.
+TOOLS: dict[str, tuple[str, dict[str, str], int]] = {
+    "mezzo": ("mezzo", {}, 1 << 60),
+    UNRAISED: ("mezzo", {"fuse": "none"}, 1 << 60),
+    "mezzo aggressive": ("mezzo", {"policy": "aggressive"}, 1 << 60),
+    "onnxconverter-common": ("onnxconverter-common", {}, 1 << 60),
+    REFERENCE: (REFERENCE, {}, 1 << 60),
+    "modelopt-autocast": ("modelopt-autocast", {}, 4_000),
 }
 WIDTH, HEADS = 8, 2
 WARM_UP_NODES = 200
 # A process converts small models several times and gives the median: one conversion is over in milliseconds.
 NODES_PER_PROCESS = 8_000
 HEADINGS = (
-    "s", "checker s", "checker alone", "us/node", "growth", "to ORT's", "peak MB", "before MB", "spread", "runs",
+    "s", "checker s", "checker alone", "us/node", "growth", "to ORT's", "to unraised", "peak MB", "before MB", "spread",
+    "runs",
 )  # fmt: skip
 NOTE = (
     "s: median of the processes, conversion in memory, calls of the ONNX checker inside it taken out: mezzo checks its "
     "result in full, most peers do not. checker s: those calls; checker alone: the same check of the result by itself. "
-    "growth: time per node against the smallest model's. to ORT's: against onnxruntime-float16. spread: slowest less "
-    "fastest process. Peaks are of whole processes."
+    "growth: time per node against the smallest model's. to ORT's: against onnxruntime-float16; to unraised: against "
+    "mezzo that leaves written-out operators as they are. spread: slowest less fastest process. Peaks are of whole "
+    "processes."
 )
 
 
@@ -69,6 +73,7 @@ class Row:
     us_per_node: float
     growth: float
     to_reference: float | None
+    to_unraised: float | None
     peak_mb: float
     base_mb: float
     spread: float
@@ -205,8 +210,8 @@ def measure(tool: str, path: Path, small: Path) -> dict[str, Any]:
     import onnx
     from converters import CONVERTERS, Settings
 
-    converter, policy, _ = TOOLS[tool]
-    row, settings = CONVERTERS[converter], Settings("fp16", policy)
+    converter, chosen, _ = TOOLS[tool]
+    row, settings = CONVERTERS[converter], Settings("fp16", **chosen)
     row.convert(onnx.load(small), settings)
     model = onnx.load(path)
     base = peak_mb()
@@ -268,9 +273,9 @@ def compare(options: argparse.Namespace, folder: Path, shape: str, versions: dic
             for tool in tools[turn % len(tools) :] + tools[: turn % len(tools)]:
                 python = sys.executable if TOOLS[tool][0] == "mezzo" else options.peer_python
                 answers[tool].append(ask(python, "measure", tool, str(path), str(small)))
-        reference = _median(answers.get(REFERENCE, []), "seconds")
+        seconds = {tool: _median(answers[tool], "seconds") for tool in tools}
         for tool in tools:
-            rows.append(_row(shape, nodes, tool, answers[tool], reference, smallest))
+            rows.append(_row(shape, nodes, tool, answers[tool], seconds, smallest))
             for answer in answers[tool]:
                 versions.update({f"{name} ({tool})": text for name, text in answer.get("versions", {}).items()})
             print(f"{shape} {nodes} {tool}: {rows[-1].seconds:.3f} s", file=sys.stderr)
@@ -284,19 +289,20 @@ def _median(answers: Sequence[dict[str, Any]], key: str) -> float | None:
 
 
 def _row(
-    shape: str, nodes: int, tool: str, answers: Sequence[dict[str, Any]], reference: float | None,
+    shape: str, nodes: int, tool: str, answers: Sequence[dict[str, Any]], medians: dict[str, float | None],
     smallest: dict[str, float],
 ) -> Row:  # fmt: skip
-    seconds = _median(answers, "seconds")
+    seconds = medians[tool]
     failure = next((str(answer["failure"]) for answer in answers if "failure" in answer), None)
     if seconds is None:
-        return Row(shape, nodes, tool, 0.0, None, None, 0.0, 0.0, None, 0.0, 0.0, 0.0, len(answers), 0, failure)
+        return Row(shape, nodes, tool, 0.0, None, None, 0.0, 0.0, None, None, 0.0, 0.0, 0.0, len(answers), 0, failure)
     times = [answer["seconds"] for answer in answers if "seconds" in answer]
     per_node = seconds / nodes * 1e6
     growth = per_node / smallest.setdefault(tool, per_node)
+    to_others = [other and seconds / other for other in map(medians.get, (REFERENCE, UNRAISED))]
     return Row(
         shape, nodes, tool, seconds, _median(answers, "checker_s"), _median(answers, "checker_alone_s"), per_node,
-        growth, None if reference is None else seconds / reference, max(a.get("peak_mb", 0.0) for a in answers),
+        growth, *to_others, max(a.get("peak_mb", 0.0) for a in answers),
         _median(answers, "base_mb") or 0.0, (max(times) - min(times)) / seconds, len(answers), len(times), failure,
     )  # fmt: skip
 
@@ -330,11 +336,11 @@ def _cells(row: Row) -> tuple[str, ...]:
     runs = f"{row.succeeded}/{row.runs}"
     if not row.succeeded:
         return f"{row.nodes:,}", row.tool, "failed", *[""] * (len(HEADINGS) - 2), runs
-    ratio = "" if row.to_reference is None else f"{row.to_reference:.2f}"
+    ratios = ["" if ratio is None else f"{ratio:.2f}" for ratio in (row.to_reference, row.to_unraised)]
     checks = ["" if seconds is None else f"{seconds:.3f}" for seconds in (row.checker_s, row.checker_alone_s)]
     return (
-        f"{row.nodes:,}", row.tool, f"{row.seconds:.3f}", *checks, f"{row.us_per_node:.1f}", f"{row.growth:.2f}", ratio,
-        f"{row.peak_mb:.0f}", f"{row.base_mb:.0f}", f"{row.spread:.0%}", runs,
+        f"{row.nodes:,}", row.tool, f"{row.seconds:.3f}", *checks, f"{row.us_per_node:.1f}", f"{row.growth:.2f}",
+        *ratios, f"{row.peak_mb:.0f}", f"{row.base_mb:.0f}", f"{row.spread:.0%}", runs,
     )  # fmt: skip
 
 
