@@ -64,9 +64,7 @@ class Kernels:
         hidden, size = self.hidden[level], len(columns.node_kind)
         is_ignored = self.ignores_traffic[level]
         stays = (columns.use_role == GROUP) & (
-            hidden[columns.use_value]
-            | self.reads_free[threshold]
-            | is_ignored[columns.use_node]
+            hidden[columns.use_value] | self.reads_free[threshold] | is_ignored[columns.use_node]
         )
         read = np.zeros(size, np.int64)
         np.add.at(read, columns.use_node[stays], columns.value_elements[columns.use_value[stays]])
