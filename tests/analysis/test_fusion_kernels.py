@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from mezzo.analysis.fusion.view import FusionView
 from mezzo.contracts.problem import Problem
 from mezzo.contracts.strategy import conversion_cost, cost
 from mezzo.formats.dtypes import DType
-from mezzo.ir.columns import ANY, Bools
+from mezzo.ir.columns import ANY, GROUP, Bools, Ints
 from mezzo.ir.nodes import Kind, Node
 from mezzo.planner.check import check
 from mezzo.planner.choices.kernels import split_for, with_units
@@ -83,7 +83,7 @@ def test_mincut_with_units_costs_what_brute_force_finds(count: int, part: int) -
 def test_problems_with_units_are_of_every_kind() -> None:
     """What the laws are checked on: each column says something somewhere, and links of units are among them."""
     pairs = [(random_problem(seed, 3, 9), with_random_units(seed, 3, 9)) for seed in range(60)]
-    for column in ("reads_free", "writes_free", "takes_apart", "computes_base", "hidden"):
+    for column in (field.name for field in fields(Kernels)):
         said = [getattr(problem.kernels, column).any() for _, problem in pairs]
         assert any(said) and not all(said), column
     assert any(len(known.links) > len(plain.links) for plain, known in pairs)
@@ -133,9 +133,7 @@ def test_units_that_name_no_level_change_no_plan(count: int) -> None:
 def columns_of(problem: Problem) -> list[Bools]:
     kernels = problem.kernels
     assert kernels is not None
-    return [
-        kernels.reads_free, kernels.writes_free, kernels.takes_apart, kernels.computes_base, kernels.hidden
-    ]  # fmt: skip
+    return [getattr(kernels, field.name) for field in fields(kernels)]
 
 
 def test_threshold_without_the_base_is_told_nothing() -> None:
@@ -210,6 +208,27 @@ def test_operator_that_computes_at_the_base_gains_only_what_it_moves() -> None:
         assert (known.gains[level][~inside] == plain.gains[level][~inside]).all()
 
 
+@pytest.mark.parametrize("inside", [Inside.REGISTERS, Inside.WRAPPED])
+def test_operator_with_casts_that_are_kernels_gains_nothing(inside: Inside) -> None:
+    """What it moves does not count, and conversions that the runtime places cost what Casts do."""
+    for seed in range(40):
+        plain = random_problem(seed, 2, 12, is_measured=False)
+        (low,) = plain.line.other_dtypes
+        level = plain.line.others[0]
+        known = replace(plain, kernels=chain_of(plain, Constraint(inside=inside, formats=frozenset({low}))))
+        prices = plain.cast_prices[plain.line.threshold_of(level)] * plain.is_planned
+        for node in np.flatnonzero(known.computes_base[level]).tolist():
+            around = 0 if inside is Inside.REGISTERS else _price_around(plain, node, prices)
+            assert known.gains[level][node] == -NO_GAIN - around
+
+
+def _price_around(problem: Problem, node: int, prices: Ints) -> int:
+    """Conversions of all that a node reads and writes in its precision, use by use."""
+    columns = problem.graph.columns
+    read = columns.use_value[(columns.use_node == node) & (columns.use_role == GROUP)]
+    return int(prices[read].sum() + prices[(columns.value_producer == node) & (columns.value_role == GROUP)].sum())
+
+
 def test_unit_with_a_node_that_has_to_leave_the_base_links_nobody() -> None:
     problem = random_problem(3, 2, 10)
     (low,) = problem.line.other_dtypes
@@ -243,7 +262,7 @@ def test_every_row_that_says_something_names_a_format() -> None:
     for name, rows in built_in_targets().items():
         for fusion in rows.fusions if rows.fused_formats else ():
             asks = fusion.constraint
-            if asks.inside is Inside.FLOAT32 or asks.is_linked:
+            if asks.inside is not Inside.ONE_TYPE or asks.is_linked:
                 assert asks.formats, (name, fusion.pattern)
     assert {name for name, rows in built_in_targets().items() if rows.fusions and not rows.fused_formats} == {
         "onnxruntime-cpu"

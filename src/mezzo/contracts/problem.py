@@ -315,9 +315,10 @@ class Problem:
         factors = np.where([cost in HEAVY for cost in self.costs_of], self.prices.linear_factor, 1)
         preferred = worths * self.prices.cast_launch * columns.node_repeats + moved * factors
         gains = np.where(is_counted, np.where(is_allowed, preferred, moved), 0)
-        return (
-            gains if self.kernels is None else gains - self.kernels.losses(level) * ~self.is_absent
-        )
+        if self.kernels is None:
+            return gains
+        cast_prices = self.cast_prices[self.line.threshold_of(level)] * self.is_planned
+        return gains - self.kernels.losses(columns, level, cast_prices) * ~self.is_absent
 
     @cached_property
     def cast_prices(self) -> "Ints":

@@ -17,6 +17,10 @@ class Inside(enum.Enum):
 
     ONE_TYPE = "one type"  # the result's; a conversion between its nodes prevents the fusion
     FLOAT32 = "fp32"  # the kernel computes in FP32 internally, so its nodes may stay in FP32
+    # One type outside, as above, but arithmetic in FP32: a low type is worth no conversion.
+    REGISTERS = "fp32 in registers"
+    # A kernel of FP32 only: in a low type the runtime converts before and after it, like Casts.
+    WRAPPED = "fp32 between conversions"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

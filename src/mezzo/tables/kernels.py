@@ -26,7 +26,9 @@ class Kernels:
     free. `takes_apart`: by threshold and use, a conversion there splits a fused kernel in two.
     `computes_base`: by level and node, the kernel computes at the base whatever the node's level.
     `hidden`: by level and value, all uses are inside the producer's kernel: the value never reaches
-    memory.
+    memory. `ignores_traffic`: by level and node, the bytes that the kernel moves are worth no
+    conversion. `is_wrapped`: by level and node, the runtime converts before and after it,
+    at the cost of Casts.
     """
 
     reads_free: Bools
@@ -34,6 +36,8 @@ class Kernels:
     takes_apart: Bools
     computes_base: Bools
     hidden: Bools
+    ignores_traffic: Bools
+    is_wrapped: Bools
 
     def shared_prices(self, cast_prices: Ints) -> Ints:
         """Price of a conversion shared by its uses, by threshold and value."""
@@ -58,17 +62,27 @@ class Kernels:
         kernel, or converted by it. `counts`: which nodes to count.
         """
         hidden, size = self.hidden[level], len(columns.node_kind)
+        is_ignored = self.ignores_traffic[level]
         stays = (columns.use_role == GROUP) & (
-            hidden[columns.use_value] | self.reads_free[threshold]
+            hidden[columns.use_value] | self.reads_free[threshold] | is_ignored[columns.use_node]
         )
         read = np.zeros(size, np.int64)
         np.add.at(read, columns.use_node[stays], columns.value_elements[columns.use_value[stays]])
-        stays = (columns.value_role == GROUP) & (hidden | self.writes_free[threshold])
+        stays = (columns.value_role == GROUP) & (
+            hidden | self.writes_free[threshold] | is_ignored[columns.value_producer]
+        )
         written = np.zeros(size, np.int64)
         np.add.at(written, columns.value_producer[stays], columns.value_elements[stays])
         return read * np.array(counts), written * np.array(counts)
 
-    def losses(self, level: int) -> Ints:
-        """Penalty of each node for running at a level without a gain."""
+    def losses(self, columns: Columns, level: int, cast_prices: Ints) -> Ints:
+        """Penalty of each node for running at a level without a gain, or between conversions of the
+        runtime's own. `cast_prices`: by value, at the level's threshold.
+        """
         penalties: Ints = NO_GAIN * self.computes_base[level]
+        is_wrapped = self.is_wrapped[level]
+        uses = (columns.use_role == GROUP) & is_wrapped[columns.use_node]
+        np.add.at(penalties, columns.use_node[uses], cast_prices[columns.use_value[uses]])
+        values = (columns.value_role == GROUP) & is_wrapped[columns.value_producer]
+        np.add.at(penalties, columns.value_producer[values], cast_prices[values])
         return penalties

@@ -76,6 +76,10 @@ def kernels_of_units(graph: Graph, of: Partition, line: PrecisionLine) -> Kernel
             [_asking(of, dtype, _computes_float32)[numbers] for dtype in dtypes]
         ),
         hidden=np.array([hidden & _asking(of, dtype, _fuses)[maker] for dtype in dtypes]),
+        ignores_traffic=np.array(
+            [_asking(of, dtype, _ignores_traffic)[numbers] for dtype in dtypes]
+        ),
+        is_wrapped=np.array([_asking(of, dtype, _is_wrapped)[numbers] for dtype in dtypes]),
     )
 
 
@@ -132,11 +136,19 @@ def _fuses(asks: Constraint, dtype: DType) -> bool:
 
 
 def _mixes(asks: Constraint, dtype: DType) -> bool:
-    return _computes_float32(asks, dtype) and not asks.is_linked
+    return dtype in asks.formats and asks.inside is Inside.FLOAT32 and not asks.is_linked
 
 
 def _computes_float32(asks: Constraint, dtype: DType) -> bool:
-    return dtype in asks.formats and asks.inside is Inside.FLOAT32
+    return dtype in asks.formats and asks.inside is not Inside.ONE_TYPE
+
+
+def _ignores_traffic(asks: Constraint, dtype: DType) -> bool:
+    return dtype in asks.formats and asks.inside in (Inside.REGISTERS, Inside.WRAPPED)
+
+
+def _is_wrapped(asks: Constraint, dtype: DType) -> bool:
+    return dtype in asks.formats and asks.inside is Inside.WRAPPED
 
 
 def _reads_free(asks: Constraint, dtype: DType) -> bool:

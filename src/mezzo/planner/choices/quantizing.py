@@ -305,6 +305,8 @@ def _with_free(problem: Problem, values: Sequence[int]) -> Kernels:
             takes_apart=np.zeros(of_uses, bool),
             computes_base=np.zeros((levels, len(columns.node_kind)), bool),
             hidden=np.zeros((levels, len(columns.value_producer)), bool),
+            ignores_traffic=np.zeros((levels, len(columns.node_kind)), bool),
+            is_wrapped=np.zeros((levels, len(columns.node_kind)), bool),
         )
     writes_free = kernels.writes_free.copy()
     writes_free[problem.line.base, sorted(values)] = True

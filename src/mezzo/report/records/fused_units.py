@@ -14,10 +14,11 @@ class FusedUnit:
 
     `results` are the first outputs of its nodes; `inputs` the values from outside, without
     constants; `outputs` those that nodes outside use. `inside` is "one type" if a cast between its
-    nodes prevents the fusion, or "fp32" if it computes in FP32 for any input type; it holds for
-    `formats` alone. `is_linked`: the fusion needs one type in all its nodes. `reads_free` and
-    `writes_free` are formats that the kernel converts at no cost on input and output. `source` and
-    `since` are the evidence and its version.
+    nodes prevents the fusion, "fp32" if it computes in FP32 for any input type, "fp32 in registers"
+    if it does so but casts next to it are kernels, and "fp32 between conversions" if the runtime
+    converts before and after it; it holds for `formats` alone. `is_linked`: the fusion needs one
+    type in all its nodes. `reads_free` and `writes_free` are formats that the kernel converts at no
+    cost on input and output. `source` and `since` are the evidence and its version.
     """
 
     number: int

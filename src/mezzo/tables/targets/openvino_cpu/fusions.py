@@ -12,10 +12,15 @@ _BF16 = frozenset({DType.BFLOAT16})
 # after a BF16 kernel is a separate kernel.
 _PRODUCT = Constraint(formats=_BF16, writes_free=frozenset({DType.INT8, DType.UINT8}))
 _SOFTMAX = Constraint(formats=_BF16, exact=frozenset({Function.SOFTMAX}))
-# A decomposed norm is fused only in one type. The input of a norm operator is converted to FP32 and
-# its output back; Casts in the model replace these conversions.
+# A decomposed norm is fused only in one type.
 _WRITTEN_OUT = Constraint(inside=Inside.FLOAT32, formats=_BF16, is_linked=True)
+# The input of a norm operator is converted to FP32 and its output back. These are kernels, as Casts
+# in the model are, unless a neighbour's takes them in.
+_NORM = Constraint(inside=Inside.WRAPPED, formats=_BF16)
 _CONVERTING = Constraint(inside=Inside.FLOAT32, formats=_BF16, reads_free=_BF16, writes_free=_BF16)
+# Computes in FP32 and rounds once, to the type in the file. FP32 moves more bytes, which no timing
+# of whole models shows (two threads, AMX).
+_ELEMENTWISE = Constraint(inside=Inside.REGISTERS, formats=_BF16)
 _MVN = "runtime graphs: {} in place of the operators"
 
 # Fused into any kernel.
@@ -76,7 +81,7 @@ FUSIONS = (
     _fusion(
         pattern="norm",
         source="runtime graphs: MVN, RMS and GroupNormalization in FP32 inside a BF16 graph too",
-        constraint=_CONVERTING,
+        constraint=_NORM,
         operators=frozenset({"GroupNormalization", "LayerNormalization", "RMSNormalization"}),
         least=1,
     ),
@@ -99,6 +104,7 @@ FUSIONS = (
     _fusion(
         pattern="elementwise",
         source="runtime graphs: Eltwise and Subgraph of several layers",
-        constraint=Constraint(),
+        constraint=_ELEMENTWISE,
+        least=1,
     ),
 )
