@@ -26,8 +26,8 @@ from mezzo.common.staging import Staging
 from mezzo.contracts.frontend import Progress
 from mezzo.contracts.reading import Artifact
 
-# A weight, three calls that clamp it, and its conversion.
-_LONGEST_WAY = 5
+# A weight, a call that scales it, three that clamp it, and its conversion.
+_LONGEST_WAY = 6
 
 
 class ExportedModel(TorchModel):
@@ -39,6 +39,9 @@ class ExportedModel(TorchModel):
         super().__init__(program, progress)
         self.exported = exported
         self.store = ExportedStore(self)
+
+    def of(self, program: Program) -> "ExportedModel":
+        return ExportedModel(program, self.exported, self.progress)
 
     def materialize(self, result: "Rewritten | Program") -> Artifact:
         return (
@@ -108,9 +111,8 @@ class _Exporter:
         return self._rebuild()
 
     def _way_from_weight(self, cast: fx.Node) -> list[fx.Node]:
-        """The path from a weight to a conversion: the weight, the calls that clamp it, the
-        conversion.
-        Empty if the conversion's source is not a weight.
+        """The path from a weight to a conversion: the weight, the calls that scale and clamp it,
+        the conversion. Empty if the conversion's source is not a weight.
         """
         path, pending = {cast}, [cast]
         while pending:

@@ -50,9 +50,8 @@ class Frontend(ABC):
     without a table in mezzo, by dialect and operator. `formats`: those of results. `blocks_since`:
     the version of the dialect from which a weight in blocks can be dequantized;
     `casts_since`: that from which a low float can be cast, where that is not the first; `rewrites`:
-    whether models can be rewritten before they are planned: with power-of-two scales of values, and
-    with operators in place of others. Every source is offered to every front end, so importing one
-    must not load its libraries.
+    whether models can be written with operators in place of others before they are planned. Every
+    source is offered to every front end, so importing one must not load its libraries.
     """
 
     name: ClassVar[str]

@@ -9,6 +9,7 @@ from torch import fx
 
 from mezzo.aten.program import FROM_DTYPE, Program, ProgramTensor
 from mezzo.aten.read.retype import COPY, is_cast
+from mezzo.aten.read.scales import exponent_of
 from mezzo.common.errors import InputError, MezzoError, ModelError
 from mezzo.contracts.plans import Plan
 from mezzo.formats.block_storage import BlockStorage
@@ -48,7 +49,12 @@ from mezzo.torch.weights.block_products import (
 from mezzo.torch.weights.frozen import casts_of_constants, pack_constants
 from mezzo.torch.weights.packing import pack
 from mezzo.torch.weights.weight_inputs import CastableWeight, Edited, device_of
-from mezzo.torch.weights.weight_layouts import LowCopy, WeightLayout
+from mezzo.torch.weights.weight_layouts import (
+    LowCopy,
+    WeightLayout,
+    forms_of,
+    scaled_layout,
+)
 
 # The user's own passes at the same hook; they run first, on the traced graph.
 Before = Sequence[Callable[[fx.Graph], object]]
@@ -249,6 +255,7 @@ class PlanningPass(CustomGraphPass):
         slots: dict[fx.Node, fx.Node] = {}
         blocks: dict[fx.Node, BlockSlots] = {}
         storages: dict[fx.Node, BlockStorage] = {}
+        exponents: dict[fx.Node, int] = {}
         for candidate in self.edited.candidates:
             weight, low = by_place.get(candidate.weight), by_place.get(candidate.low)
             if weight is None or low is None:
@@ -266,19 +273,27 @@ class PlanningPass(CustomGraphPass):
                 continue
             if candidate.slot in by_place:
                 slots[low] = by_place[candidate.slot]
-            for cast in [user for user in weight.users if is_cast(user, low.meta["val"].dtype)]:
+            dtype = low.meta["val"].dtype
+            for form in forms_of(weight):
+                casts = [user for user in form.users if is_cast(user, dtype)]
+                if casts:  # one form is cached
+                    wide[low], exponents[low] = form, -exponent_of(form)
+                    break
+            for cast in casts:
                 cast.replace_all_uses_with(low)
                 graph.erase_node(cast)
         layouts = {} if self.is_joint else self._pack(graph, slots, wide, blocks)
         copies = []
         for candidate in self.edited.candidates:
+            low = by_place.get(candidate.low)
+            exponent = 0 if low is None else exponents.get(low, 0)
             for place in (candidate.slot, candidate.grids):
                 layout = None if place not in by_place else layouts.get(by_place[place])
                 if place is not None and layout is not None:
-                    copies.append(Copy(candidate, place, layout))
-            low = by_place.get(candidate.low)
+                    copies.append(Copy(candidate, place, scaled_layout(layout, exponent)))
             if low is not None and low.users:
-                copies.append(Copy(candidate, candidate.low, _low_layout(low, storages.get(low))))
+                layout = _low_layout(low, storages.get(low))
+                copies.append(Copy(candidate, candidate.low, scaled_layout(layout, exponent)))
         return tuple(copies)
 
     def _pack(

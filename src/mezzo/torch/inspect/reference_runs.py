@@ -17,6 +17,7 @@ from mezzo.aten.lab.arithmetic import AsTyped
 from mezzo.aten.lab.runner import AtenRunner, in_float64, wide
 from mezzo.aten.program import Program, is_float
 from mezzo.aten.read.retype import COPY
+from mezzo.aten.read.scales import exponent_of
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, SourceLine
 from mezzo.planner.options import Options
@@ -193,7 +194,8 @@ def _compute(
 
     def watch(node: fx.Node, numbers: torch.Tensor) -> None:
         if node.name in spots:
-            see(node.name, numbers)
+            exponent = exponent_of(node)
+            see(node.name, torch.ldexp(numbers, torch.tensor(exponent)) if exponent else numbers)
         if node.target is COPY and isinstance(buffer := buffers.get(node.args[0]), torch.Tensor):
             writes.append((buffer, numbers))
 
