@@ -39,7 +39,7 @@ class TorchFrontend(Frontend):
         kind = type(source)
         return (kind.__module__, kind.__name__) in (
             ("torch.export.exported_program", "ExportedProgram"),
-            ("mezzo.aten.apply", "Rewritten"),
+            ("mezzo.aten.edit.apply", "Rewritten"),
             ("mezzo.aten.program", "Program"),
         )
 

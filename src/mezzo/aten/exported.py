@@ -16,7 +16,7 @@ from torch.export.graph_signature import (
     TensorArgument,
 )  # fmt: skip
 
-from mezzo.aten.apply import Rewritten
+from mezzo.aten.edit.apply import Rewritten
 from mezzo.aten.model import TorchModel
 from mezzo.aten.parts import with_module
 from mezzo.aten.program import TORCH_DTYPES, Program

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from mezzo.aten.apply import Rewritten, edit_in_place
-from mezzo.aten.journal import EditJournal
+from mezzo.aten.edit.apply import Rewritten, edit_in_place
+from mezzo.aten.edit.journal import EditJournal
+from mezzo.aten.edit.rescaling import rescale_in_place
 from mezzo.aten.model import TorchModel, own_reading
 from mezzo.aten.program import Program
 from mezzo.aten.read.read import TorchReading, read_program
-from mezzo.aten.rescaling import rescale_in_place
 from mezzo.contracts.frontend import Progress
 from mezzo.contracts.plans import Edit, Rescaling
 from mezzo.contracts.reading import Reading as AnyReading

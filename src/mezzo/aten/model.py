@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzo.aten import FRONTEND
-from mezzo.aten.apply import Rewritten, apply_edits
+from mezzo.aten.edit.apply import Rewritten, apply_edits
+from mezzo.aten.edit.rescaling import rescaled_copy
 from mezzo.aten.lab.program_lab import TorchLab
 from mezzo.aten.program import Program, dtype_of
 from mezzo.aten.read.groups import dialect_and_op
 from mezzo.aten.read.read import TorchReading, facts_of, read_program
-from mezzo.aten.rescaling import rescaled_copy
 from mezzo.common.errors import InputError
 from mezzo.contracts.corrections import Correction
 from mezzo.contracts.frontend import (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch.export import ExportedProgram
 
-from mezzo.aten.apply import Rewritten, refuse_blocks
+from mezzo.aten.edit.apply import Rewritten, refuse_blocks
 from mezzo.aten.lab.arithmetic import Arithmetic, AsTyped
 from mezzo.aten.lab.emulator import AtenEmulator
 from mezzo.aten.lab.inputs import TorchInputs

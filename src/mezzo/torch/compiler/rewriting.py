@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import fx
 
-from mezzo.aten.apply import Rewritten
+from mezzo.aten.edit.apply import Rewritten
 from mezzo.aten.handed import HandedModel
 from mezzo.aten.program import Program
 from mezzo.aten.read.constants import Constants

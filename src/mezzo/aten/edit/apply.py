@@ -9,12 +9,12 @@ import torch
 from torch import fx
 
 from mezzo.aten import blocks
-from mezzo.aten.journal import EditJournal
+from mezzo.aten.edit.journal import EditJournal
+from mezzo.aten.edit.refreshing import Refresher
 from mezzo.aten.program import FROM_DTYPE, TORCH_DTYPES, Program
 from mezzo.aten.read.origins import inherited
 from mezzo.aten.read.read import TorchReading
 from mezzo.aten.read.retype import CAST, as_dtype, fake_mode_of
-from mezzo.aten.refreshing import Refresher
 from mezzo.common.errors import ContractError
 from mezzo.contracts.frontend import Fault
 from mezzo.contracts.plans import AddCast, AddCopy, Edit, Retype, Rewire, StoreInBlocks

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from mezzo.aten.journal import EditJournal
+from mezzo.aten.edit.journal import EditJournal
 from mezzo.aten.program import Program, ProgramTensor, attribute_of
 from mezzo.aten.read.arguments import with_argument
 from mezzo.aten.read.attributes import argument_of
