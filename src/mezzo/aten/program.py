@@ -40,7 +40,7 @@ FROM_DTYPE: Mapping[DType, torch.dtype] = MappingProxyType(
 @dataclass(frozen=True, slots=True)
 class ProgramTensor:
     """A weight or constant: its name, and a function that returns its tensor, if available. With an
-    exponent it stands for that tensor times 2^exponent.
+    exponent it is that tensor times 2^exponent.
     """
 
     name: str
@@ -109,6 +109,11 @@ class Program:
         return sum(
             tensor.numel() * tensor.element_size() for tensor in tensors if tensor is not None
         )
+
+
+def float_type(low: DType) -> torch.dtype:
+    """The low float of a conversion; BF16 where there are integers alone."""
+    return FROM_DTYPE.get(low, torch.bfloat16)
 
 
 def packet_of(target: object) -> str:

@@ -27,6 +27,14 @@ class EditJournal:
         self._added.append(node)
         return node
 
+    def add_constant(self, behind: fx.Node, name: str, value: object) -> fx.Node:
+        """Insert a constant of the graph's module directly after a node."""
+        with self._graph.inserting_after(behind):
+            node = self._graph.create_node("get_attr", name)
+        node.meta = {"val": value}
+        self._added.append(node)
+        return node
+
     def feed(self, node: fx.Node, arguments: Arguments) -> None:
         """Replace a node's arguments."""
         self._arguments.setdefault(node, (node.args, node.kwargs))

@@ -198,7 +198,7 @@ class _Reader:
                 inputs=() if is_made else (role,),
                 outputs=(role,) if is_made else (),
                 dtype=HIGH if is_high else None,
-                legal=frozenset({HIGH, *self.lows}) if is_high else frozenset(),
+                legal=frozenset({HIGH, DType.QUANTIZED8, *self.lows}) if is_high else frozenset(),
             )
         return self.ends[key]
 

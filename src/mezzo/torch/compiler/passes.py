@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
-from mezzo.aten.program import FROM_DTYPE, Program, ProgramTensor
+from mezzo.aten.program import Program, ProgramTensor, float_type
 from mezzo.aten.read.retype import COPY, is_cast
 from mezzo.aten.read.scales import exponent_of
 from mezzo.common.errors import InputError, MezzoError, ModelError
@@ -78,10 +78,13 @@ class PlanningPass(CustomGraphPass):
         digest: str,
         before: Before = (),
         controls: Controls | None = None,
+        options_of: Callable[[Program], Options] | None = None,
     ) -> None:
+        """`options_of`: those of a graph, where graphs have scales of their own."""
         self.edited, self.options, self.digest, self.before = edited, options, digest, before
         self.controls = Controls() if controls is None else controls
-        self.low, self.device = FROM_DTYPE[options.planning.low], device_of(edited.inputs)
+        self.low, self.device = float_type(options.planning.low), device_of(edited.inputs)
+        self.options_of = options_of or (lambda _: options)
         self.kept: Kept | None = None
         self.is_joint = False
         self.plan: Plan | None = None
@@ -123,7 +126,7 @@ class PlanningPass(CustomGraphPass):
         self.is_joint = any(isinstance(about, TangentAOTInput) for about in descriptors.values())
         if self.is_joint:
             program = as_joint(program)
-        graphs = self._rewrite_all(program)
+        graphs = self.plan_program(program)
         tile = None if self.plan is None else tile_for(self.controls, self.low, self.device)
         if tile is not None:
             self.native_sums = sum_in_tiles(program.owner, self.low, tile)
@@ -157,7 +160,7 @@ class PlanningPass(CustomGraphPass):
             name="the graph of torch.compile",
         )
 
-    def _rewrite_all(self, program: Program) -> list[RewrittenGraph]:
+    def plan_program(self, program: Program) -> Sequence[RewrittenGraph]:
         """Plan and edit the graph and its subgraphs; none if that fails, which is noted."""
         graphs: list[RewrittenGraph] = []
         try:
@@ -188,7 +191,7 @@ class PlanningPass(CustomGraphPass):
 
     def rewritten(self, program: Program) -> RewrittenGraph:
         """Plan and edit a graph. Raises MezzoError: it stays unchanged."""
-        return rewrite(program, self.options)
+        return rewrite(program, self.options_of(program))
 
     def _write_fp32_outputs(self, graphs: Sequence[RewrittenGraph]) -> tuple[Fp32Output, ...]:
         """Make matmuls with planned FP32 outputs output their accumulator, if supported."""

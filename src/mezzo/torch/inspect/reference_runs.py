@@ -6,7 +6,7 @@ kernels, an interpreter evaluates the graph call by call.
 
 import copy
 import enum
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -77,7 +77,9 @@ class ReferenceBackend(Backend):
         self._turn = -1
 
     def make_pass(self, edited: Edited, options: Options, theirs: Before) -> PlanningPass:
-        return _RecordingPass(edited, options, self.settings.digest, theirs, self.graphs)
+        settings = self.settings
+        options_of = settings.options_of(options)
+        return _RecordingPass(edited, options, settings.digest, theirs, self.graphs, options_of)
 
     def _compile(
         self, module: fx.GraphModule, inputs: object, **ignored: object
@@ -96,7 +98,7 @@ class ReferenceBackend(Backend):
         def call(*args: object) -> object:
             self._turn += 1
             turn = self._turn
-            return _compute(
+            return compute(
                 runners[self.reference_run],
                 args,
                 recorded.spots,
@@ -116,8 +118,9 @@ class _RecordingPass(PlanningPass):
         digest: str,
         before: Before,
         records: list[Recorded | None],
+        options_of: Callable[[Program], Options],
     ) -> None:
-        super().__init__(edited, options, digest, before)
+        super().__init__(edited, options, digest, before, options_of=options_of)
         self._into = records
 
     def __call__(self, graph: fx.Graph) -> None:
@@ -180,13 +183,15 @@ def _fed(graph: Graph) -> set[int]:
     return dependent
 
 
-def _compute(
+def compute(
     runner: AtenRunner,
     args: Sequence[object],
-    spots: Mapping[str, Spot],
+    spots: Container[str],
     see: Callable[[str, torch.Tensor], None],
 ) -> object:
-    """Run a graph on the arguments of the generated code; outputs have the types of the graph."""
+    """Run a graph on the arguments of the generated code, and show the values of `spots`, by the
+    name of their FX node; outputs have the types of the graph.
+    """
     inputs = runner.program.graph.find_nodes(op="placeholder")
     feeds = {node: value if node.users else None for node, value in zip(inputs, args, strict=True)}
     buffers: dict[Any, object] = dict(feeds)
