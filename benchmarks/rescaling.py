@@ -1,6 +1,8 @@
-"""Do power-of-two scales leave every FP32 answer as it is, bit for bit? Over random graphs and ONNX's operator tests.
+"""Do power-of-two scales leave every FP32 answer as it is, bit for bit? Over random graphs and ONNX's operator tests;
+with --torch over PyTorch's core operators and random modules in their place.
 
     python benchmarks/rescaling.py --graphs 5000
+    python benchmarks/rescaling.py --torch --graphs 300
 
 Each value gets a random exponent from -4 to 6, as the operators' equations allow. ONNX Runtime answers without
 optimisations, which add in other orders. Models with constants or answers past 1e30 are left out: scales take those
@@ -31,6 +33,7 @@ from scaled_models import answers, is_near_the_end, is_same, with_random_scales
 
 Case = tuple[str, onnx.ModelProto, dict[str, np.ndarray]]
 TRIALS = 3  # of each operator test
+SAMPLES = 12  # calls of each operator of PyTorch
 
 
 def random_cases(count: int) -> Iterator[Case]:
@@ -89,13 +92,49 @@ def judge(cases: Iterator[Case]) -> Counter[str]:
     return counts
 
 
+def judge_programs(graphs: int) -> dict[str, Counter[str]]:
+    """The same over PyTorch's programs: up to twelve sample calls of each core operator, three times each, with random
+    operands as weights; and random modules.
+    """
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "pytorch"))
+    import torch
+    import torch._inductor.lowering  # before its table of decompositions
+    from operator_calls import calls_of
+    from scaled_programs import answers, is_near_the_end, is_same, module_program, traced, with_random_scales
+
+    def judged(name: str, program: object, operands: list[torch.Tensor], rng: random.Random) -> str:
+        expected = answers(program, operands)
+        if is_near_the_end([*operands, *expected]):
+            return "past 1e30"
+        changed, exponents = with_random_scales(program, rng)
+        if is_same(expected, answers(changed, operands)):
+            return "equal, scaled" if any(exponents.values()) else "equal, nothing to scale"
+        print(f"different: {name} {exponents}", flush=True)
+        return "different"
+
+    found = {"operators": Counter[str](), "modules": Counter[str]()}
+    with torch.no_grad():
+        for call in calls_of(SAMPLES, tries=2 * SAMPLES):
+            for trial in range(TRIALS if "empty" not in str(call.func) else 0):  # that holds what memory holds
+                rng = random.Random(f"{call} {trial}")
+                found["operators"][judged(str(call), *traced(call, rng), rng)] += 1
+        for seed in range(graphs):
+            rng = random.Random(seed)
+            found["modules"][judged(f"module {seed}", *module_program(seed), rng)] += 1
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graphs", type=int, default=2000)
+    parser.add_argument("--torch", action="store_true", help="programs of PyTorch")
     parser.add_argument("--json", type=Path, default=Path("out/rescaling.json"))
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
-    found = {"random graphs": judge(random_cases(given.graphs)), "operator tests": judge(operator_cases())}
+    if given.torch:
+        found = judge_programs(given.graphs)
+    else:
+        found = {"random graphs": judge(random_cases(given.graphs)), "operator tests": judge(operator_cases())}
     for title, counts in found.items():
         print(f"{title}: " + ", ".join(f"{count} {word}" for word, count in sorted(counts.items())))
     given.json.parent.mkdir(parents=True, exist_ok=True)

@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from mezzo.common.errors import InputError
+from mezzo.contracts.corrections import LEAVE
 from mezzo.contracts.frontend import Frontend, Progress, Words
 from mezzo.formats.dtypes import LOW_DTYPES
 from mezzo.plugins.discovery import target_for_device
@@ -28,7 +29,8 @@ class TorchFrontend(Frontend):
         sources=("a torch.export.ExportedProgram",),
         elsewhere="for others export the module to ONNX and convert that",
     )
-    formats = LOW_DTYPES
+    formats = (*LOW_DTYPES, "int8")
+    corrections = (LEAVE,)
 
     @property
     def usual_target(self) -> str | None:
@@ -39,7 +41,7 @@ class TorchFrontend(Frontend):
         kind = type(source)
         return (kind.__module__, kind.__name__) in (
             ("torch.export.exported_program", "ExportedProgram"),
-            ("mezzo.aten.apply", "Rewritten"),
+            ("mezzo.aten.edit.apply", "Rewritten"),
             ("mezzo.aten.program", "Program"),
         )
 

@@ -12,22 +12,24 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import (
     ExportGraphSignature,
+    InputKind,
     InputSpec,
     TensorArgument,
 )  # fmt: skip
 
-from mezzo.aten.apply import Rewritten
+from mezzo.aten.edit.apply import Rewritten
+from mezzo.aten.edit.quantizing import QUANTIZE
 from mezzo.aten.model import TorchModel
 from mezzo.aten.parts import with_module
-from mezzo.aten.program import TORCH_DTYPES, Program
+from mezzo.aten.program import TORCH_DTYPES, Program, attribute_of
 from mezzo.common.errors import InputError
 from mezzo.common.safe_paths import check_destination
 from mezzo.common.staging import Staging
 from mezzo.contracts.frontend import Progress
 from mezzo.contracts.reading import Artifact
 
-# A weight, three calls that clamp it, and its conversion.
-_LONGEST_WAY = 5
+# A weight, a call that scales it, three that clamp it, and its conversion.
+_LONGEST_WAY = 6
 
 
 class ExportedModel(TorchModel):
@@ -39,6 +41,9 @@ class ExportedModel(TorchModel):
         super().__init__(program, progress)
         self.exported = exported
         self.store = ExportedStore(self)
+
+    def of(self, program: Program) -> "ExportedModel":
+        return ExportedModel(program, self.exported, self.progress)
 
     def materialize(self, result: "Rewritten | Program") -> Artifact:
         return (
@@ -101,21 +106,42 @@ class _Exporter:
 
     def export(self) -> ExportedProgram:
         casts = frozenset(self.result.casts)
-        for cast in [node for node in self.graph.nodes if node.name in casts]:
+        stored = [
+            node for node in self.graph.nodes if node.name in casts or node.target in QUANTIZE
+        ]
+        for cast in stored:
             path = self._way_from_weight(cast)
             if path and self.specs[path[0].name].target is not None:
                 self._store(path[0], path[1:])
+        self._hold_constants()
         return self._rebuild()
 
+    def _hold_constants(self) -> None:
+        """Make constants that the edits have added inputs of the graph, as buffers."""
+        inputs = self.graph.find_nodes(op="placeholder")
+        first = next(node for node in inputs if self.specs[node.name].kind is InputKind.USER_INPUT)
+        for node in [node for node in self.graph.nodes if node.op == "get_attr"]:
+            name = str(node.target)
+            if hasattr(self.exported.graph_module, name):
+                continue
+            with self.graph.inserting_before(first):
+                placeholder = self.graph.placeholder(name)
+            placeholder.meta = dict(node.meta)
+            self.specs[placeholder.name] = InputSpec(
+                InputKind.BUFFER, TensorArgument(name=placeholder.name), name, persistent=True
+            )
+            self.state[name] = attribute_of(self.result.program.owner, node)
+            node.replace_all_uses_with(placeholder)
+            self.graph.erase_node(node)
+
     def _way_from_weight(self, cast: fx.Node) -> list[fx.Node]:
-        """The path from a weight to a conversion: the weight, the calls that clamp it, the
-        conversion.
-        Empty if the conversion's source is not a weight.
+        """The path from a weight to a conversion: the weight, the calls that scale and clamp it,
+        the conversion or quantization. Empty if the conversion's source is not a weight.
         """
         path, pending = {cast}, [cast]
         while pending:
             for source in pending.pop().all_input_nodes:
-                if source not in path:
+                if source not in path and source.op != "get_attr":
                     path.add(source)
                     pending.append(source)
             if len(path) > _LONGEST_WAY:
@@ -151,17 +177,25 @@ class _Exporter:
         calls = tuple(
             (
                 node.target,
-                tuple(argument for argument in node.args if not isinstance(argument, fx.Node)),
+                tuple(
+                    argument.target if isinstance(argument, fx.Node) else argument
+                    for argument in node.args
+                    if argument not in path and argument is not node.args[0]
+                ),
             )
             for node in path
         )
         if (id(weight), calls) not in self.stored:
             results: dict[fx.Node, Any] = {}
+
+            def held(argument: fx.Node) -> Any:
+                if argument.op == "get_attr":
+                    return attribute_of(self.result.program.owner, argument)
+                return results.get(argument, weight.detach())
+
             for node in path:
                 target: Any = node.target
-                results[node] = target(
-                    *fx.map_arg(node.args, lambda argument: results.get(argument, weight.detach()))
-                )
+                results[node] = target(*fx.map_arg(node.args, held))
             low = results[path[-1]]
             is_parameter = isinstance(weight, torch.nn.Parameter)
             self.stored[id(weight), calls] = (

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 
-from mezzo.aten.apply import Rewritten, edit_in_place
-from mezzo.aten.journal import EditJournal
+from mezzo.aten.edit.apply import Rewritten, edit_in_place
+from mezzo.aten.edit.journal import EditJournal
+from mezzo.aten.edit.rescaling import rescale_in_place
 from mezzo.aten.model import TorchModel, own_reading
 from mezzo.aten.program import Program
 from mezzo.aten.read.read import TorchReading, read_program
 from mezzo.contracts.frontend import Progress
-from mezzo.contracts.plans import Edit
+from mezzo.contracts.plans import Edit, Rescaling
 from mezzo.contracts.reading import Reading as AnyReading
 from mezzo.formats.dtypes import DType
 
@@ -16,9 +17,22 @@ from mezzo.formats.dtypes import DType
 class HandedModel(TorchModel):
     """A compiler's graph. Edits are in place, and undone if PyTorch rejects a call."""
 
-    def __init__(self, program: Program, progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        progress: Progress | None = None,
+        journal: EditJournal | None = None,
+    ) -> None:
         super().__init__(program, progress)
-        self._journal = EditJournal(program.graph)
+        self._journal = EditJournal(program.graph) if journal is None else journal
+
+    def of(self, program: Program) -> "HandedModel":
+        return HandedModel(program, self.progress)
+
+    def rescaled_in_place(self, reading: AnyReading, changes: Rescaling) -> "HandedModel":
+        """The model, whose own graph has power-of-two scales now, until it is restored."""
+        program = rescale_in_place(own_reading(reading), changes, self._journal)
+        return HandedModel(program, self.progress, self._journal)
 
     def read(self, *lows: DType, version: int | None = None) -> TorchReading:
         return read_program(self.original, lows, self._unread)

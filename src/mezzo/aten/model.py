@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzo.aten import FRONTEND
-from mezzo.aten.apply import Rewritten, apply_edits
+from mezzo.aten.edit.apply import Rewritten, apply_edits
+from mezzo.aten.edit.rescaling import rescaled_copy
 from mezzo.aten.lab.program_lab import TorchLab
 from mezzo.aten.program import Program, dtype_of
 from mezzo.aten.read.groups import dialect_and_op
@@ -61,6 +62,10 @@ class TorchModel:
         self.name = program.name
         self.frontend: Frontend = FRONTEND
 
+    def of(self, program: Program) -> "TorchModel":
+        """The model of a program that was made of this one's."""
+        return TorchModel(program, self.progress)
+
     @property
     def given(self) -> "TorchModel":
         return self
@@ -99,14 +104,16 @@ class TorchModel:
         torch_reading = own_reading(reading)
         for value in values:
             holder = torch_reading.holders[value]
-            weight = None if holder is None else self.original.weights.get(holder.name)
+            program = self.original
+            known = {**program.weights, **program.scaled}
+            weight = None if holder is None else known.get(holder.name)
             if (
                 holder is not None
                 and weight is not None
                 and weight.tensor is not None
                 and dtype_of(holder) is HIGH
             ):
-                yield value, weight.tensor().detach().cpu().numpy()
+                yield value, np.ldexp(weight.tensor().detach().cpu().numpy(), weight.exponent)
 
     def widened(self, ports: Collection[str] = ()) -> "TorchModel":
         """The model itself: targets for PyTorch do not quantize."""
@@ -135,7 +142,7 @@ class TorchModel:
         raise AssertionError("programs of PyTorch have none of these operators")
 
     def rescaled(self, reading: AnyReading, changes: Rescaling) -> "TorchModel":
-        raise AssertionError("programs of PyTorch have no scales")
+        return self.of(rescaled_copy(own_reading(reading), changes))
 
     def exchanged(self, weights: Mapping[str, object]) -> "TorchModel":
         if weights:

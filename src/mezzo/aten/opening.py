@@ -5,7 +5,7 @@ from typing import Any
 
 from torch.export import ExportedProgram
 
-from mezzo.aten.apply import Rewritten
+from mezzo.aten.edit.apply import Rewritten
 from mezzo.aten.exported import ExportedModel
 from mezzo.aten.model import TorchModel
 from mezzo.aten.parts import with_parts_node_by_node

@@ -39,10 +39,13 @@ FROM_DTYPE: Mapping[DType, torch.dtype] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class ProgramTensor:
-    """A weight or constant: its name, and a function that returns its tensor, if available."""
+    """A weight or constant: its name, and a function that returns its tensor, if available. With an
+    exponent it is that tensor times 2^exponent.
+    """
 
     name: str
     tensor: Callable[[], torch.Tensor] | None
+    exponent: int = 0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -54,16 +57,18 @@ class Program:
     `owner` is the module with the graph's constants and subgraphs as attributes. `weights` are the
     placeholders whose tensors do not change between runs, by placeholder name; other placeholders
     are inputs, and `names` lists those whose name differs from the placeholder's. `states` are
-    initial values of inputs where the program has them: buffers that it writes. `outputs` are the
-    output names in order; None numbers them. For a subgraph, `path` is the path of names to it, and
-    `around` is its caller's mark. For a joint forward and backward graph, `backward` is the set of
-    nodes that run after the output gradients arrive.
+    initial values of inputs where the program has them: buffers that it writes. `scaled` are the
+    products of a weight or constant with a power of two, by node name: they are read as constants.
+    `outputs` are the output names in order; None numbers them. For a subgraph, `path` is the path
+    of names to it, and `around` is its caller's mark. For a joint forward and backward graph,
+    `backward` is the set of nodes that run after the output gradients arrive.
     """
 
     graph: fx.Graph
     owner: torch.nn.Module
     weights: Mapping[str, ProgramTensor] = field(default_factory=dict)
     states: Mapping[str, ProgramTensor] = field(default_factory=dict)
+    scaled: Mapping[str, ProgramTensor] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     outputs: tuple[str, ...] | None = None
     name: str = "the program"
@@ -104,6 +109,11 @@ class Program:
         return sum(
             tensor.numel() * tensor.element_size() for tensor in tensors if tensor is not None
         )
+
+
+def float_type(low: DType) -> torch.dtype:
+    """The low float of a conversion; BF16 where there are integers alone."""
+    return FROM_DTYPE.get(low, torch.bfloat16)
 
 
 def packet_of(target: object) -> str:

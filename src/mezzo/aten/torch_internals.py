@@ -41,12 +41,17 @@ try:
     # Reads the elements of weights while a compiler is tracing.
     from torch._subclasses.fake_tensor import unset_fake_temporarily as unset_fake_temporarily
 
+    # Registers the operators that quantize and dequantize in exported quantization (PT2E).
+    from torch.ao.quantization.fx import _decomposed as _decomposed
+
     # Disables the Python dispatcher, which a tracing compiler enables for every operator.
     without_python_dispatcher: Callable[[], AbstractContextManager[None]] = (
         torch._C._DisablePythonDispatcher
     )
 except (ImportError, AttributeError) as error:
     raise unsupported_torch(error) from error
+
+QUANTIZED_DECOMPOSED: Any = torch.ops.quantized_decomposed
 
 # The logger that reports every call that fails on fake tensors, with its traceback.
 FAKE_TENSOR_LOGGER = "torch._subclasses.fake_tensor"

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from mezzo.common.errors import InputError
+from mezzo.contracts.corrections import STEPS
 from mezzo.contracts.reading import Artifact, Extract, Reading
 from mezzo.formats.dtypes import DType
 from mezzo.formats.format_words import FORMAT_WORDS
@@ -50,9 +51,9 @@ class Frontend(ABC):
     without a table in mezzo, by dialect and operator. `formats`: those of results. `blocks_since`:
     the version of the dialect from which a weight in blocks can be dequantized;
     `casts_since`: that from which a low float can be cast, where that is not the first; `rewrites`:
-    whether models can be rewritten before they are planned: with power-of-two scales of values, and
-    with operators in place of others. Every source is offered to every front end, so importing one
-    must not load its libraries.
+    whether models can be written with operators in place of others before they are planned;
+    `corrections`: steps of `correct` that its models can take. Every source is offered to every
+    front end, so importing one must not load its libraries.
     """
 
     name: ClassVar[str]
@@ -64,6 +65,7 @@ class Frontend(ABC):
     blocks_since: ClassVar[int | None] = None
     casts_since: ClassVar[Mapping[DType, int]] = MappingProxyType({})
     rewrites: ClassVar[bool] = False
+    corrections: ClassVar[Collection[str]] = STEPS
 
     @property
     def usual_target(self) -> str | None:

@@ -6,7 +6,8 @@ from mezzo.analysis.graph_with_facts import GraphView
 from mezzo.analysis.power_scales import ScaledGraph
 from mezzo.common.errors import InputError
 from mezzo.contracts.frontend import Model
-from mezzo.contracts.plans import ScaledValue
+from mezzo.contracts.plans import Rescaling, ScaledValue
+from mezzo.contracts.reading import Reading
 from mezzo.formats.dtypes import DType
 from mezzo.planner.planner import rows_of
 
@@ -20,6 +21,11 @@ def rescaled(model: Model, scaled: Sequence[ScaledValue], lows: Sequence[DType])
     if not scaled:
         return model
     reading = model.read(*lows)
+    return model.rescaled(reading, changes_of(reading, scaled))
+
+
+def changes_of(reading: Reading, scaled: Sequence[ScaledValue]) -> Rescaling:
+    """The changes with which values are stored times powers of two. Raises InputError as above."""
     graph = reading.graph
     numbers = {value.name: number for number, value in enumerate(graph.values)}
     exponents = {}
@@ -30,9 +36,8 @@ def rescaled(model: Model, scaled: Sequence[ScaledValue], lows: Sequence[DType])
             )
         exponents[numbers[each.value]] = each.exponent
     try:
-        changes = ScaledGraph(GraphView(graph, rows_of(graph))).rescaling(exponents)
+        return ScaledGraph(GraphView(graph, rows_of(graph))).rescaling(exponents)
     except ValueError as error:
         raise InputError(
             f"the plan's scales do not fit the model: {error}; take them out"
         ) from error
-    return model.rescaled(reading, changes)

@@ -55,6 +55,26 @@ class ConstantFacts(NamedTuple):
         """The value of a constant of one element; else None."""
         return self.values[0] if self.values is not None and len(self.values) == 1 else None
 
+    def times_two_to_the(self, exponent: int) -> "ConstantFacts":
+        """Statistics of the constant times 2^exponent."""
+        if not exponent:
+            return self
+        factor = 2.0**exponent
+        optional = (self.rms, self.faint, self.level_gain)
+        rms, faint, level_gain = (None if each is None else each * factor for each in optional)
+        return self._replace(
+            largest=self.largest * factor,
+            smallest=self.smallest * factor,
+            values=None if self.values is None else tuple(each * factor for each in self.values),
+            mean=self.mean * factor,
+            rms=rms,
+            minimum=self.minimum * factor,
+            maximum=self.maximum * factor,
+            faint=faint,
+            is_whole=self.is_whole and exponent > 0,
+            level_gain=level_gain,
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Graph:

@@ -1,6 +1,6 @@
 """INT8 calibration: scales and zero points of activations from data, and of weights."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -49,6 +49,39 @@ class Watched:
     collector: Collector
 
 
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What the quantized kernels of a reading need to know."""
+
+    reading: Reading
+    units: Sequence[QuantizedUnit]
+    asked: "_Asked"
+
+    @property
+    def names(self) -> Collection[str]:
+        """The values whose ranges are needed."""
+        return self.asked.operands.keys()
+
+    def watched(self, data: DataSource, batches: int, collector: Collector) -> Watched:
+        """The same with statistics of data."""
+        return Watched(
+            data=data,
+            batches=batches,
+            reading=self.reading,
+            units=self.units,
+            asked=self.asked,
+            collector=collector,
+        )
+
+
+def needs_of(model: Model, options: Options) -> Needs:
+    """What is needed for every unit to run quantized that may."""
+    reading, judged = judge_model(model, _without_suspicions(options))
+    assert judged.quantizing is not None, "asked where something is to be quantized"
+    units = judged.quantizing.units
+    return Needs(reading, units, _asked(reading.graph, units))
+
+
 def hold_out_for_scales(model: Model, session: DataSession) -> tuple[DataSession, str]:
     """The session with data to calibrate scales on and, if there is enough, held-out data that
     judges them, and a note about it.
@@ -90,14 +123,9 @@ def watch(
     """Collect statistics of all values that may be quantized; calibrators observe the data too.
     Errors as in `with_parameters`.
     """
-    reading, judged = judge_model(model, _without_suspicions(options))
-    assert judged.quantizing is not None, "asked where something is to be quantized"
-    needs = _asked(reading.graph, judged.quantizing.units)
-    collected = collect(model, reading, session, [*needs.operands], calibrators)
-    return Watched(
-        data=collected.data, batches=collected.batches, reading=reading,
-        units=judged.quantizing.units, asked=needs, collector=collected.collector,
-    )  # fmt: skip
+    needs = needs_of(model, options)
+    collected = collect(model, needs.reading, session, [*needs.names], calibrators)
+    return needs.watched(collected.data, collected.batches, collected.collector)
 
 
 def choose_parameters(
@@ -173,10 +201,14 @@ def _without_suspicions(options: Options) -> Options:
 
 def at_run_time(model: Model, options: Options) -> Options:
     """The options with weight parameters alone, for dynamic quantization, which needs no others."""
-    reading, judged = judge_model(model, _without_suspicions(options))
-    assert judged.quantizing is not None, "asked where something is to be quantized"
-    parameters = _of_weights(model, reading, _asked(reading.graph, judged.quantizing.units))
+    parameters = parameters_of_weights(model, options)
     return replace(options, planning=replace(options.planning, quantized=parameters))
+
+
+def parameters_of_weights(model: Model, options: Options) -> dict[str, Quantization]:
+    """The parameters of the weights that quantized kernels may read, by name."""
+    needs = needs_of(model, options)
+    return _of_weights(model, needs.reading, needs.asked)
 
 
 def without_data(model: Model, options: Options) -> tuple[Model, Options]:

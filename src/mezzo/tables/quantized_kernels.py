@@ -153,12 +153,13 @@ class QuantizedKernel:
     `operands` not listed stay floats; without any, the kernel reads floats only, and QuantizeLinear
     after it is free. `followers`: operators, and composites such as "gelu-erf", that it fuses in a
     chain, if the values between have no other use and the followers' other operands are scalar or
-    per-channel constants: QuantizeLinear then follows the last. `is_cut`: followers such as Relu
-    are replaced by QuantizeLinear, whose range must express their bounds. `not_before`: operators
-    after which the runtime computes wrong results if they use the output: no such kernel there.
-    `is_bare_alone`: the same where a product without a bias has several uses, directly or moved and
-    scaled. `attributes` must all match, by value or by one of a frozenset. `needs`: features of a
-    machine, any of which makes it faster.
+    per-channel constants: QuantizeLinear then follows the last. `through`: transposes of a matrix
+    that may lie between a weight and the kernel. `is_cut`: followers such as Relu are replaced by
+    QuantizeLinear, whose range must express their bounds. `not_before`: operators after which the
+    runtime computes wrong results if they use the output: no such kernel there. `is_bare_alone`:
+    the same where a product without a bias has several uses, directly or moved and scaled.
+    `attributes` must all match, by value or by one of a frozenset. `needs`: features of a machine,
+    any of which makes it faster.
 
     `is_dynamic`: dynamic quantization; only the weights need parameters. Inputs and outputs are
     floats; a file has DynamicQuantizeLinear and an integer matmul, or DynamicQuantizeLSTM.
@@ -171,6 +172,7 @@ class QuantizedKernel:
     source: str
     since: str
     followers: frozenset[str] = frozenset()
+    through: frozenset[str] = frozenset()
     is_cut: bool = False
     not_before: frozenset[str] = frozenset()
     is_bare_alone: bool = False

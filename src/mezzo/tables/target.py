@@ -306,7 +306,10 @@ class Target:
         fused = {}
         for dtype in self._quantized_formats:
             named = frozenset(
-                name for row in self.quantized if row.format is dtype for name in row.followers
+                name
+                for row in self.quantized
+                if row.format is dtype
+                for name in (*row.followers, *row.through)
             )
             fused[dtype] = named.union(*(COMPOSITES[name] for name in named if name in COMPOSITES))
         return fused

@@ -140,16 +140,33 @@ class Quantizers:
             return None
         reads = []
         for operand in _spread(kernel.operands, len(node.inputs)):
-            value = self._view.operand(node, operand.position)
+            value, use = self._view.operand(node, operand.position), Use(node.id, operand.position)
             if value is None or node.signature.inputs[operand.position] is not Role.GROUP:
                 return None
+            if operand.is_weight and (stored := self._transposed(value, kernel)) is not None:
+                use, value = stored
+                if operand.axis is not None:
+                    operand = replace(operand, axis=1 - operand.axis % 2)
             bound = operand.bound_by(self._demands.get(value, ()))
             if bound is None or operand.is_weight != self._view.is_constant(value):
                 return None
             if not self._suits(value, bound, kernel):
                 return None
-            reads.append(Read(Use(node.id, operand.position), value, bound))
+            reads.append(Read(use, value, bound))
         return tuple(reads)
+
+    def _transposed(self, value: int, kernel: QuantizedKernel) -> tuple[Use, int] | None:
+        """The use that transposes a matrix for one reader, and the matrix; None for any other
+        value.
+        """
+        node = self._view.producer(value)
+        if node.kind is not Kind.OP or self._view.op(node) not in kernel.through:
+            return None
+        (source,) = node.inputs
+        is_alone = len(self._view.graph.uses[value]) == 1 and self._may_run[node.id]
+        if source is None or node.attributes.get("perm") != (1, 0) or not is_alone:
+            return None
+        return Use(node.id, 0), source
 
     def _suits(self, value: int, operand: Operand, kernel: QuantizedKernel) -> bool:
         """Whether a value's quantization fits a kernel's requirements."""
@@ -230,6 +247,7 @@ class Quantizers:
 
     def _unit(self, node: Node, kernel: QuantizedKernel, reads: tuple[Read, ...]) -> QuantizedUnit:
         nodes, last, offset = [node.id], node, self._epilogues.offset(node, kernel)
+        nodes += [read.use.node for read in reads if read.use.node != node.id]
         if kernel.bias is Bias.INT32 and offset is None and len(node.inputs) <= BIAS:
             bias_add = self._epilogues.added(node)
             if bias_add is not None:

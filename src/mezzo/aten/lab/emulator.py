@@ -7,14 +7,16 @@ from typing import Any
 import torch
 from torch import fx
 
+from mezzo.aten.edit.quantizing import round_through_integers
 from mezzo.aten.lab.rounding import FORMATS, round_through
 from mezzo.aten.lab.runner import AtenRunner, failure, wide
 from mezzo.aten.read.read import TorchReading
 from mezzo.common.errors import ContractError, InputError
 from mezzo.contracts.lab import Answers, Feeds
 from mezzo.contracts.plans import Accumulation
-from mezzo.formats.dtypes import HIGH, DType
-from mezzo.ir.nodes import Kind, Node, Role
+from mezzo.contracts.quantized_level import NO_PORTS, QuantizedPorts
+from mezzo.formats.dtypes import HIGH, QUANTIZED, DType
+from mezzo.ir.nodes import Kind, Node, Role, Use
 
 
 class AtenEmulator:
@@ -31,9 +33,10 @@ class AtenEmulator:
         accumulation: Accumulation | None,
         sums_high: Collection[int],
         limits: Mapping[int, float],
+        quantized: QuantizedPorts = NO_PORTS,
     ) -> None:
         """Raises ContractError: a format cannot be emulated."""
-        unsupported = [dtype for dtype in formats if dtype not in FORMATS]
+        unsupported = [dtype for dtype in formats if dtype not in FORMATS | QUANTIZED]
         if unsupported:
             supported = ", ".join(sorted(map(str, FORMATS)))
             raise ContractError(
@@ -46,6 +49,7 @@ class AtenEmulator:
             frozenset(sums_high),
             limits,
         )
+        self.quantized = quantized
         self.arithmetic = wide(accumulation)
         self.runner = AtenRunner(reading.program, self.arithmetic)
         self.rounded: dict[tuple[fx.Node, DType], torch.Tensor] = {}
@@ -158,6 +162,8 @@ class _Walk:
                 (call.args, call.kwargs), lambda operand: self._read(operand, number)
             )
             return self._runner.compute(call, args, kwargs)
+        if dtype in QUANTIZED:
+            return self._in_integers(call, number)
         if self._reading.is_composite(number):
             return self._piece(call, number, dtype)
         return self._alone(call, number, dtype)
@@ -188,6 +194,31 @@ class _Walk:
             )
             for place, item in enumerate(result)
         ]
+
+    def _in_integers(self, call: fx.Node, number: int) -> object:
+        """Run a call of a quantized kernel: operands and results that it has in integers are
+        rounded, and sums are exact.
+        """
+        graph, ports = self._reading.graph, self._emulator.quantized
+        node, operands = graph.nodes[number], self._reading.operands[number]
+        read = {
+            operand.place: ports.reads[Use(number, at)]
+            for at, operand in enumerate(operands)
+            if Use(number, at) in ports.reads
+        }
+        visited = itertools.count()
+
+        def operand_value(item: fx.Node) -> Any:
+            how, value = read.get(next(visited)), self._read(item, number)
+            return value if how is None else round_through_integers(value, how)
+
+        args, kwargs = fx.map_arg((call.args, call.kwargs), operand_value)
+        result = self._runner.compute(call, args, kwargs)
+        (value,) = node.outputs[:1]
+        how = None if value is None else ports.makes.get(value)
+        if how is None or not isinstance(result, torch.Tensor):
+            return result
+        return round_through_integers(result, how)
 
     def _piece(self, call: fx.Node, number: int, dtype: DType) -> object:
         """Run one piece of a low-precision composite, in FP32."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import fx
 
@@ -16,6 +17,7 @@ from mezzo.aten.lab.runner import AtenRunner, tensors_of, wide
 from mezzo.aten.lab.subject import TorchSubject
 from mezzo.aten.program import Program, tensor_of
 from mezzo.aten.read.read import read_program
+from mezzo.aten.read.scales import exponent_of
 from mezzo.common.errors import ContractError, InputError
 from mezzo.contracts.lab import Answers, Feeds, Reached, Run, Running
 from mezzo.formats.dtypes import HIGH, DType
@@ -57,7 +59,7 @@ class ProgramSide:
 
             def watch(node: fx.Node, numbers: torch.Tensor) -> None:
                 if node in shown:
-                    intermediates[shown[node]] = array_of(numbers)
+                    intermediates[shown[node]] = np.ldexp(array_of(numbers), exponent_of(node))
 
             answers = runner.run(feeds, watch if shown else None)
             return answers | intermediates

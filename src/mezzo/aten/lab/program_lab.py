@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch.export import ExportedProgram
 
-from mezzo.aten.apply import Rewritten, refuse_blocks
+from mezzo.aten.edit.apply import Rewritten, refuse_blocks
 from mezzo.aten.lab.arithmetic import Arithmetic, AsTyped
 from mezzo.aten.lab.emulator import AtenEmulator
 from mezzo.aten.lab.inputs import TorchInputs
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class TorchLab:
     """The lab of one program. `arithmetic` computes the reference; default: its own types."""
 
-    formats: Collection[DType] = FORMATS
+    formats: Collection[DType] = FORMATS | {DType.QUANTIZED8}
     profiler: "Profiler | None" = None
 
     def __init__(self, program: Program, arithmetic: Arithmetic | None = None) -> None:
@@ -67,7 +67,7 @@ class TorchLab:
         stored_floats: Mapping[int, DType] = MappingProxyType({}),
     ) -> AtenEmulator:
         refuse_blocks(reading.graph, [*in_blocks, *stored_floats])
-        return AtenEmulator(_own(reading), formats, accumulation, sums_high, limits)
+        return AtenEmulator(_own(reading), formats, accumulation, sums_high, limits, quantized)
 
     def observer(
         self, reading: AnyReading, values: Sequence[int]

@@ -5,6 +5,7 @@ from collections.abc import Collection
 import torch
 from torch import fx
 
+from mezzo.aten.edit.quantizing import QUANTIZE
 from mezzo.aten.lab.runner import tensors_of
 from mezzo.aten.program import TORCH_DTYPES, Program, attribute_of, packet_of
 from mezzo.aten.read.retype import dtypes_of
@@ -64,7 +65,9 @@ def _formats_inside(attribute: object) -> frozenset[DType]:
 
 
 def _formats_of(node: fx.Node) -> frozenset[DType]:
-    """The float formats among a node's results."""
+    """The float formats among a node's results, and INT8 of what is quantized."""
+    if node.target in QUANTIZE:
+        return frozenset({DType.QUANTIZED8})
     return frozenset(
         TORCH_DTYPES[dtype]
         for dtype in dtypes_of(node.meta.get("val"))

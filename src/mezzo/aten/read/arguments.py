@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import fx
 
@@ -15,7 +15,8 @@ Arguments = Sequence[tuple[str, fx.node.Argument]]
 class CallOperand(NamedTuple):
     """One operand of a call. `argument` is its name in the schema, or its position if the call has
     no schema. `place` is its index among the node arguments, in traversal order. A Python scalar
-    used like a tensor has neither node nor place.
+    used like a tensor has neither node nor place, and an optional tensor that is left out before
+    another one has no number either.
     """
 
     node: fx.Node | None
@@ -38,13 +39,32 @@ def operands_for_rules(node: fx.Node, op: str) -> list[CallOperand]:
     by_name: dict[str, list[CallOperand]] = {name: [] for name in by_argument}
     for operand in _operands_in(arguments):
         by_name[operand.argument].append(operand)
+    if isinstance(node.target, OpOverload):
+        for name in _optional_of(node.target):
+            if by_argument.get(name, name) is None:
+                by_name[name] = [CallOperand(None, name, None)]
     for name in scalar_operands(op):
         number = by_argument.get(name)
         if isinstance(number, int | float) and not isinstance(number, bool):
             by_name[name] = [CallOperand(None, name, None, float(number))]
     leading = [name for name in operand_order(op) if name in by_name]
     ordered = [*leading, *(name for name in by_name if name not in leading)]
-    return [operand for name in ordered for operand in by_name[name]]
+    operands = [operand for name in ordered for operand in by_name[name]]
+    while operands and operands[-1].node is None and operands[-1].number is None:
+        operands.pop()
+    return operands
+
+
+def with_argument(
+    node: fx.Node, name: str, value: object
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A call's positional and named arguments with another value for one of them."""
+    assert isinstance(node.target, OpOverload), "other calls have no names of arguments"
+    names = _names_of(node.target)
+    place = names.index(name)
+    if place < len(node.args):
+        return (*node.args[:place], value, *node.args[place + 1 :]), dict(node.kwargs)
+    return node.args, {**node.kwargs, name: value}
 
 
 def plain_arguments(node: fx.Node) -> Mapping[str, object]:
@@ -78,6 +98,13 @@ def _arguments(node: fx.Node) -> Arguments:
         (names[at] if at < len(names) else f"#{at}", value) for at, value in enumerate(node.args)
     ]
     return [*by_place, *node.kwargs.items()]
+
+
+@cache
+def _optional_of(target: OpOverload) -> tuple[str, ...]:
+    """The arguments that may be left out, or else are a tensor."""
+    arguments = schema_of(target).arguments
+    return tuple(each.name for each in arguments if str(each.type) == "Optional[Tensor]")
 
 
 @cache

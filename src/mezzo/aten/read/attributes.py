@@ -165,6 +165,11 @@ def attributes_of(op: str, arguments: Arguments) -> Arguments:
     return MappingProxyType(attributes)
 
 
+def argument_of(attribute: str) -> str:
+    """The argument whose number is an attribute of a single name, such as an epsilon."""
+    return next((name for name, word in _WORDS.items() if word == attribute), attribute)
+
+
 def scalar_operands(op: str) -> tuple[str, ...]:
     """Arguments that may be a number in place of a tensor. Each such number becomes a constant at
     the argument's position among the operands.

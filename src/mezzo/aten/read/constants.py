@@ -37,6 +37,7 @@ class Constants(Mapping[int, ConstantFacts]):
             for value, source in held.items()
             if source.tensor is not None and _is_readable(weight := source.tensor())
         }
+        self._exponents = {v: source.exponent for v, source in held.items() if source.exponent}
         self._known = {
             value: describe_number(number, elements[value]) for value, number in numbers.items()
         }
@@ -46,7 +47,8 @@ class Constants(Mapping[int, ConstantFacts]):
         if value not in self._known:
             numbers = self._numbers[value]
             with unset_fake_temporarily(), without_python_dispatcher():  # a compiler may be tracing
-                self._known[value] = self._describe(numbers)
+                facts = self._describe(numbers)
+            self._known[value] = facts.times_two_to_the(self._exponents.get(value, 0))
         return self._known[value]
 
     def release(self) -> None:

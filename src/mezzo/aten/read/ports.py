@@ -12,7 +12,7 @@ from mezzo.aten.read.arguments import CallOperand, operands_of
 from mezzo.aten.read.retype import as_dtype, dtypes_of, run_fake
 from mezzo.aten.read.special import lacks_kernel, stays
 from mezzo.aten.torch_internals import FakeTensorMode
-from mezzo.formats.dtypes import HIGH, DType
+from mezzo.formats.dtypes import HIGH, QUANTIZED, DType
 from mezzo.ir.nodes import Role, Signature
 
 _NONE: frozenset[torch.dtype] = frozenset()
@@ -42,7 +42,7 @@ class Prober:
 
     def __init__(self, mode: FakeTensorMode, owner: torch.nn.Module, lows: Sequence[DType]) -> None:
         self._mode, self._owner = mode, owner
-        self._lows = tuple(FROM_DTYPE[low] for low in lows)
+        self._lows = tuple(FROM_DTYPE[low] for low in lows if low not in QUANTIZED)
         self._signatures: dict[object, Signature] = {}
 
     def ports_of(self, node: fx.Node, operands: Sequence[CallOperand], is_known: bool) -> Typed:
@@ -78,7 +78,8 @@ class Prober:
         """The operator's signature, shared by all calls with the same ports."""
         key = dialect, op, typed
         if key not in self._signatures:
-            legal = {HIGH} if typed.dtype is not None else set()
+            # Between dequantized operands an operator stays in FP32.
+            legal = {HIGH, DType.QUANTIZED8} if typed.dtype is not None else set()
             self._signatures[key] = Signature(
                 dialect=dialect,
                 op=op,

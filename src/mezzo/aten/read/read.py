@@ -26,6 +26,7 @@ from mezzo.aten.read.groups import Facts, composite_of, dialect_and_op, split
 from mezzo.aten.read.origins import lines_of, module_of
 from mezzo.aten.read.ports import Prober, Typed, is_getitem, role_of
 from mezzo.aten.read.retype import fake_mode_of
+from mezzo.aten.read.scales import is_multiplication
 from mezzo.formats.dtypes import FORMATS, HIGH, DType
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Node, Role, Scope, Signature, Value, name_port
@@ -44,6 +45,7 @@ _OF_SHAPES = frozenset(
     }
 )
 _BACKWARD = "backward"
+_SCALED = "scaled"
 _UNKNOWN_SIZE = 64  # assumed for a dimension without a hint; any constant works if all agree
 
 
@@ -109,6 +111,8 @@ class _Reader:
                 self._read_placeholder(node)
             elif node.op == "get_attr" and tensor_of(node) is not None:
                 self._read_constant(node)
+            elif node.name in self.program.scaled:
+                self._add_weight(node, self.program.scaled[node.name])
         for pieces in split(graph, self.facts):
             self._read_call(pieces)
         self._read_outputs(graph.output_node())
@@ -194,14 +198,15 @@ class _Reader:
                 inputs=() if is_made else (role,),
                 outputs=(role,) if is_made else (),
                 dtype=HIGH if is_high else None,
-                legal=frozenset({HIGH, *self.lows}) if is_high else frozenset(),
+                legal=frozenset({HIGH, DType.QUANTIZED8, *self.lows}) if is_high else frozenset(),
             )
         return self.ends[key]
 
     def _read_call(self, pieces: list[fx.Node]) -> None:
         call = pieces[0]
-        if is_getitem(call):
-            return  # a getitem is an output of its producer, or picks from a call without tensors
+        # A getitem is an output of its producer, or picks from a call without tensors.
+        if is_getitem(call) or call.name in self.program.scaled:
+            return
         if len(pieces) > 1:
             self._read_composite(pieces)
             return
@@ -327,6 +332,8 @@ class _Reader:
     def _under(self, calls: Sequence[fx.Node], op: str) -> str:
         module = module_of(calls[0])
         phase = () if self.program.backward.isdisjoint(calls) else (_BACKWARD,)
+        if is_multiplication(calls[0]):  # others keep their numbers
+            phase = (*phase, _SCALED)
         return "/".join((*self.program.path, *((module,) if module else ()), *phase, op))
 
     def _unique(self, name: str) -> str:
@@ -365,7 +372,7 @@ class _Reader:
             )
             self.holders.append(result)
         inputs = tuple(
-            self.number_of[operand] if operand.node is None else self.value_of[operand.node]
+            self.number_of.get(operand) if operand.node is None else self.value_of[operand.node]
             for operand in operands
         )
         self.nodes.append(

@@ -4,6 +4,7 @@ from mezzo.formats.block_storage import BlockForm
 from mezzo.formats.dtypes import HALF_FORMATS, HIGH, DType
 from mezzo.tables.block_kernels import BlockKernel
 from mezzo.tables.fusions import fused_by_inductor
+from mezzo.tables.quantized_kernels import Operand, OutputMode, QuantizedKernel, weight
 from mezzo.tables.runtime import Runtime
 from mezzo.tables.target import Gain, Target
 
@@ -49,6 +50,54 @@ _IN_BLOCKS = (
     ),
 )
 
+_COMPUTES_INT8 = ("amx_int8", "avx512_vnni", "avx_vnni")
+_INT8 = (
+    "oneDNN's qlinear_pointwise and qconv_pointwise in frozen graphs, which take U8 activations and"
+    " S8 weights with a scale for each output channel, and make FP32, BF16 or U8"
+)
+
+
+def _int8(op: str, *, axis: int) -> QuantizedKernel:
+    return QuantizedKernel(
+        dialect="aten",
+        op=op,
+        operands=(Operand(position=0), weight(1, axis=axis)),
+        hands=OutputMode.EITHER,
+        followers=frozenset({"aten:relu"}),
+        through=frozenset({"aten:permute"} if axis == 1 else ()),
+        source=_INT8,
+        since=_SINCE,
+        needs=_COMPUTES_INT8,
+    )
+
+
+def _generated(op: str) -> QuantizedKernel:
+    """An operator of a generated kernel, which quantizes what it stores for free."""
+    return QuantizedKernel(
+        dialect="aten",
+        op=op,
+        operands=(),
+        hands=OutputMode.FLOATS,
+        source="Inductor fuses quantize operators into the kernel that makes their input",
+        since=_SINCE,
+        needs=_COMPUTES_INT8,
+    )
+
+
+_GENERATED = (
+    "add", "clone", "gelu", "layer_norm", "mul", "native_layer_norm", "relu", "sigmoid",
+    "silu", "sub", "tanh", "transpose", "view",
+)  # fmt: skip
+_QUANTIZED = (
+    *map(_generated, _GENERATED),
+    _int8("linear", axis=0),
+    _int8("mm", axis=1),
+    _int8("addmm", axis=1),
+    _int8("conv1d", axis=0),
+    _int8("conv2d", axis=0),
+    _int8("convolution", axis=0),
+)
+
 TARGET = Target(
     name="torch-cpu",
     runtime=Runtime(
@@ -57,8 +106,9 @@ TARGET = Target(
         elsewhere="mezzo.torch.compile(model), where PyTorch is",
     ),
     summary="torch.compile with Inductor, on CPUs with BF16 or FP16 instructions",
-    formats=HALF_FORMATS,
+    formats=HALF_FORMATS | {DType.QUANTIZED8},
     in_blocks=_IN_BLOCKS,
+    quantized=_QUANTIZED,
     fusions=(fused_by_inductor(_SINCE),),
     gains=(
         Gain(

@@ -1,6 +1,6 @@
 """Validation of arguments of the functions in `mezzo.torch`."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -41,6 +41,13 @@ def batches_of(data: object) -> Iterable[object]:
             f"data is {_spelled(data)}; give a list of batches, each the arguments of one call"
         )
     return data
+
+
+def call_with(model: Callable[..., Any], batch: object) -> object:
+    """Call a model with a batch."""
+    if isinstance(batch, Mapping):
+        return model(**batch)
+    return model(*batch) if isinstance(batch, tuple | list) else model(batch)
 
 
 def call_arguments(args: object, kwargs: object) -> tuple[tuple[Any, ...], dict[str, Any]]:

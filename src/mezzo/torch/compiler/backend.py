@@ -12,7 +12,7 @@ from torch import fx
 
 from mezzo.aten.blocks import size_of
 from mezzo.aten.marks import mark_disabled_autocast
-from mezzo.aten.program import FROM_DTYPE
+from mezzo.aten.program import float_type
 from mezzo.common.errors import InputError
 from mezzo.planner.options import Options
 from mezzo.torch.compiler.as_written import decompositions_for
@@ -101,7 +101,7 @@ class Backend:
             options = self.settings.planning(device_of(inputs))
         except InputError as error:  # the usual target of another device than the CPU
             return refusing(error)
-        low = FROM_DTYPE[options.planning.low]
+        low = float_type(options.planning.low)
         is_trained = torch.is_grad_enabled() and any(
             isinstance(input_tensor, torch.Tensor) and input_tensor.requires_grad
             for input_tensor in inputs
@@ -183,7 +183,15 @@ class Backend:
 
     def make_pass(self, edited: Edited, options: Options, theirs: Before) -> PlanningPass:
         """The pass that Inductor runs on the functional graph."""
-        return PlanningPass(edited, options, self.settings.digest, theirs, self.settings.controls)
+        settings = self.settings
+        return PlanningPass(
+            edited,
+            options,
+            settings.digest,
+            theirs,
+            settings.controls,
+            settings.options_of(options),
+        )
 
 
 def freezing() -> AbstractContextManager[Any]:

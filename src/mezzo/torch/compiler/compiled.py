@@ -1,6 +1,7 @@
 """`mezzo.torch.compile`, and access to the plans of compiled modules and functions."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar, overload
 
 import torch
@@ -8,6 +9,7 @@ import torch
 from mezzo.common.errors import InputError
 from mezzo.contracts.plans import Plan
 from mezzo.torch.compiler.backend import ACCOUNT, Backend
+from mezzo.torch.compiler.calibrating import calibrate, check_data
 from mezzo.torch.compiler.settings import read_settings
 from mezzo.torch.inspect.accounts import Account
 from mezzo.torch.torch_internals import OptimizedModule, innermost_backend, optimize
@@ -48,6 +50,7 @@ def compile(
     tile: int | None = ...,
     weight_grad_reduce: object = ...,
     weight_update: object = ...,
+    data: Iterable[object] | None = ...,
     **planning: object,
 ) -> Any: ...
 
@@ -65,6 +68,7 @@ def compile(
     tile: int | None = ...,
     weight_grad_reduce: object = ...,
     weight_update: object = ...,
+    data: Iterable[object] | None = ...,
     **planning: object,
 ) -> Callable[[_Model], _Model]: ...
 
@@ -82,6 +86,7 @@ def compile(
     tile: int | None = None,
     weight_grad_reduce: object = None,
     weight_update: object = None,
+    data: Iterable[object] | None = None,
     **planning: object,
 ) -> Any:
     """Compile a module or function with Inductor in mixed precision, and in inference
@@ -103,6 +108,8 @@ def compile(
             `weight.grad`.
         weight_update: "fp32" keeps master weights, whose low-precision copies the optimizer of
             `compile_update` writes at each step; None casts weights at every use in training.
+        data: with "int8" in `to`, batches that scales are from, as in `mezzo.torch.compare`; the
+            model runs on them now. Needs `freeze`.
         planning: options of `mezzo.convert`: `to` (default "bf16"), `policy`, `target`,
             `keep_region` and others.
 
@@ -128,11 +135,16 @@ def compile(
         {**(options or {}), **planning, **controls, "freeze": freeze}, mode, dynamic
     )
 
+    check_data(settings, data)
+
     def compile_one(model: object) -> Any:
+        nonlocal settings
         if not callable(model):
             raise InputError(
                 f"{type(model).__name__} is no module or function; give what is called"
             )
+        if data is not None:
+            settings = replace(settings, scales=calibrate(model, settings, data))
         grad_format = settings.controls.weight_grad_reduce
         backend = Backend(
             settings, model=None if grad_format is None else reduce_in(model, grad_format)

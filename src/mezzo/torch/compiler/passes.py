@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
-from mezzo.aten.program import FROM_DTYPE, Program, ProgramTensor
+from mezzo.aten.program import Program, ProgramTensor, float_type
 from mezzo.aten.read.retype import COPY, is_cast
+from mezzo.aten.read.scales import exponent_of
 from mezzo.common.errors import InputError, MezzoError, ModelError
 from mezzo.contracts.plans import Plan
 from mezzo.formats.block_storage import BlockStorage
@@ -48,7 +49,12 @@ from mezzo.torch.weights.block_products import (
 from mezzo.torch.weights.frozen import casts_of_constants, pack_constants
 from mezzo.torch.weights.packing import pack
 from mezzo.torch.weights.weight_inputs import CastableWeight, Edited, device_of
-from mezzo.torch.weights.weight_layouts import LowCopy, WeightLayout
+from mezzo.torch.weights.weight_layouts import (
+    LowCopy,
+    WeightLayout,
+    forms_of,
+    scaled_layout,
+)
 
 # The user's own passes at the same hook; they run first, on the traced graph.
 Before = Sequence[Callable[[fx.Graph], object]]
@@ -72,10 +78,13 @@ class PlanningPass(CustomGraphPass):
         digest: str,
         before: Before = (),
         controls: Controls | None = None,
+        options_of: Callable[[Program], Options] | None = None,
     ) -> None:
+        """`options_of`: those of a graph, where graphs have scales of their own."""
         self.edited, self.options, self.digest, self.before = edited, options, digest, before
         self.controls = Controls() if controls is None else controls
-        self.low, self.device = FROM_DTYPE[options.planning.low], device_of(edited.inputs)
+        self.low, self.device = float_type(options.planning.low), device_of(edited.inputs)
+        self.options_of = options_of or (lambda _: options)
         self.kept: Kept | None = None
         self.is_joint = False
         self.plan: Plan | None = None
@@ -117,7 +126,7 @@ class PlanningPass(CustomGraphPass):
         self.is_joint = any(isinstance(about, TangentAOTInput) for about in descriptors.values())
         if self.is_joint:
             program = as_joint(program)
-        graphs = self._rewrite_all(program)
+        graphs = self.plan_program(program)
         tile = None if self.plan is None else tile_for(self.controls, self.low, self.device)
         if tile is not None:
             self.native_sums = sum_in_tiles(program.owner, self.low, tile)
@@ -151,7 +160,7 @@ class PlanningPass(CustomGraphPass):
             name="the graph of torch.compile",
         )
 
-    def _rewrite_all(self, program: Program) -> list[RewrittenGraph]:
+    def plan_program(self, program: Program) -> Sequence[RewrittenGraph]:
         """Plan and edit the graph and its subgraphs; none if that fails, which is noted."""
         graphs: list[RewrittenGraph] = []
         try:
@@ -182,7 +191,7 @@ class PlanningPass(CustomGraphPass):
 
     def rewritten(self, program: Program) -> RewrittenGraph:
         """Plan and edit a graph. Raises MezzoError: it stays unchanged."""
-        return rewrite(program, self.options)
+        return rewrite(program, self.options_of(program))
 
     def _write_fp32_outputs(self, graphs: Sequence[RewrittenGraph]) -> tuple[Fp32Output, ...]:
         """Make matmuls with planned FP32 outputs output their accumulator, if supported."""
@@ -249,6 +258,7 @@ class PlanningPass(CustomGraphPass):
         slots: dict[fx.Node, fx.Node] = {}
         blocks: dict[fx.Node, BlockSlots] = {}
         storages: dict[fx.Node, BlockStorage] = {}
+        exponents: dict[fx.Node, int] = {}
         for candidate in self.edited.candidates:
             weight, low = by_place.get(candidate.weight), by_place.get(candidate.low)
             if weight is None or low is None:
@@ -266,19 +276,27 @@ class PlanningPass(CustomGraphPass):
                 continue
             if candidate.slot in by_place:
                 slots[low] = by_place[candidate.slot]
-            for cast in [user for user in weight.users if is_cast(user, low.meta["val"].dtype)]:
+            dtype = low.meta["val"].dtype
+            for form in forms_of(weight):
+                casts = [user for user in form.users if is_cast(user, dtype)]
+                if casts:  # one form is cached
+                    wide[low], exponents[low] = form, -exponent_of(form)
+                    break
+            for cast in casts:
                 cast.replace_all_uses_with(low)
                 graph.erase_node(cast)
         layouts = {} if self.is_joint else self._pack(graph, slots, wide, blocks)
         copies = []
         for candidate in self.edited.candidates:
+            low = by_place.get(candidate.low)
+            exponent = 0 if low is None else exponents.get(low, 0)
             for place in (candidate.slot, candidate.grids):
                 layout = None if place not in by_place else layouts.get(by_place[place])
                 if place is not None and layout is not None:
-                    copies.append(Copy(candidate, place, layout))
-            low = by_place.get(candidate.low)
+                    copies.append(Copy(candidate, place, scaled_layout(layout, exponent)))
             if low is not None and low.users:
-                copies.append(Copy(candidate, candidate.low, _low_layout(low, storages.get(low))))
+                layout = _low_layout(low, storages.get(low))
+                copies.append(Copy(candidate, candidate.low, scaled_layout(layout, exponent)))
         return tuple(copies)
 
     def _pack(

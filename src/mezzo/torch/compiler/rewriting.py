@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import fx
 
-from mezzo.aten.apply import Rewritten
+from mezzo.aten.edit.apply import Rewritten
 from mezzo.aten.handed import HandedModel
 from mezzo.aten.program import Program
 from mezzo.aten.read.constants import Constants
@@ -15,8 +15,10 @@ from mezzo.common.errors import MezzoError, ModelError, spell_raised
 from mezzo.contracts.plans import Plan, PlannedNode
 from mezzo.conversion.conversion import convert_model
 from mezzo.conversion.decided import Decided
+from mezzo.conversion.rescaling import changes_of
 from mezzo.planner.options import Options
 from mezzo.torch.compiler.fitting import fit
+from mezzo.tuning.repair.range_repair import repair_estimates
 
 _log = logging.getLogger(__name__)
 _LONGEST_FAULT = 200
@@ -64,6 +66,10 @@ def rewrite(program: Program, options: Options) -> RewrittenGraph:
     try:
         fitted = fit(options, lambda: model.read(*options.planning.floats).graph)
         decided, result = convert_model(model, fitted.options, None)
+        if decided.may_overflow and not program.backward:
+            model.restore()
+            model, repaired = _repaired(model, fitted.options)
+            decided, result = convert_model(model, repaired, None)
         program.graph.lint()
     except MezzoError:
         model.restore()
@@ -78,3 +84,15 @@ def rewrite(program: Program, options: Options) -> RewrittenGraph:
     assert isinstance(constants, Constants), "a front end's readings are its own"
     constants.release()  # plans outlive weights
     return RewrittenGraph(decided=decided, result=result, unmatched=fitted.unmatched)
+
+
+def _repaired(model: HandedModel, options: Options) -> tuple[HandedModel, Options]:
+    """The model with values stored times powers of two where they may overflow, and options that
+    record it; unchanged if none pays. Trials are made on copies of the graph.
+    """
+    repaired = repair_estimates(model, options)
+    if repaired is None:
+        return model, options
+    reading = model.read(*options.planning.floats)
+    changes = changes_of(reading, repaired[1].scaled)
+    return model.rescaled_in_place(reading, changes), repaired[1]

@@ -1,12 +1,13 @@
 """Options of `mezzo.torch.compile`, split into mezzo's and Inductor's, and validated."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 
 import torch
 
 from mezzo.aten import FRONTEND
+from mezzo.aten.program import Program
 from mezzo.common.errors import InputError
 from mezzo.common.name_matching import aside, did_you_mean
 from mezzo.common.packages import VERSION
@@ -16,6 +17,7 @@ from mezzo.formats.dtypes import FORMATS
 from mezzo.formats.format_words import WEIGHT_BITS, read_formats, spell_formats
 from mezzo.planner.options import Options, check_parameters, read_options
 from mezzo.plugins.discovery import target_for_device
+from mezzo.torch.compiler.scales import GraphScales, with_scales
 from mezzo.torch.torch_internals import inductor_config, list_mode_options
 from mezzo.torch.train.controls import CONTROLS, Controls, read_controls
 
@@ -29,8 +31,6 @@ _NOT_HERE = frozenset(
         "fuse",
         "correct",
         "opset",
-        "calibrator",
-        "quantize_mode",
     }
 )
 _PLANNING = tuple(option.name for option in fields(Request) if option.name not in _NOT_HERE)
@@ -38,12 +38,15 @@ _PLANNING = tuple(option.name for option in fields(Request) if option.name not i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompilerSettings:
-    """Validated options. `inductor` goes to Inductor; `is_frozen` treats weights as constants."""
+    """Validated options. `inductor` goes to Inductor; `is_frozen` treats weights as constants.
+    `scales`: those of each graph, once a module that is to run in INT8 has been calibrated.
+    """
 
     request: Request
     inductor: Mapping[str, object] = field(default_factory=dict)
     is_frozen: bool = False
     controls: Controls = field(default_factory=Controls)
+    scales: GraphScales | None = None
 
     def planning(self, device: str = "cpu") -> Options:
         """The planner's options for graphs on a device."""
@@ -52,7 +55,10 @@ class CompilerSettings:
             usual = target_for_device(device) or target_for_device("cpu")
             assert usual is not None, "a target is for programs on CPUs"
             request = replace(request, target=usual.name)
-        return check_parameters(read_options(request))
+        options = read_options(request)
+        if options.planning.line.quantized is not None:
+            return options  # `compile` checks that there is data
+        return check_parameters(options)
 
     @property
     def digest(self) -> str:
@@ -63,7 +69,13 @@ class CompilerSettings:
             repr(self.request),
             sorted((k, repr(v)) for k, v in self.inductor.items()),
         )
-        return hashlib.sha256(repr((parts, self.is_frozen, self.controls)).encode()).hexdigest()
+        whole = (parts, self.is_frozen, self.controls, self.scales)
+        return hashlib.sha256(repr(whole).encode()).hexdigest()
+
+    def options_of(self, options: Options) -> Callable[[Program], Options]:
+        """The planner's options of each graph: its own scales, if there are any."""
+        scales = self.scales
+        return lambda program: options if scales is None else with_scales(program, options, scales)
 
 
 def read_settings(

@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from mezzo.aten.marks import Mark
-from mezzo.aten.program import FROM_DTYPE, Program, ProgramTensor, attribute_of
+from mezzo.aten.program import Program, ProgramTensor, attribute_of, float_type
 from mezzo.aten.read.retype import CAST, as_dtype, fake_mode_of, is_cast
 from mezzo.aten.torch_internals import HigherOrderOperator
 from mezzo.common.errors import ModelError
@@ -103,7 +103,7 @@ def plan_bodies(program: Program, options: Options) -> list[BodyPlan]:
     plans: list[BodyPlan] = []
     for body, body_callers in callers.items():
         plans += _plan_body(program, options, body, names[body], body_callers)
-    low = FROM_DTYPE[options.planning.low]
+    low = float_type(options.planning.low)
     for call, position in _cast_before(program, calls, callers, low):
         _cast_operand(program, call, position, low)
     for body in callers:

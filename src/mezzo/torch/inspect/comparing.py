@@ -9,7 +9,7 @@ import torch
 from mezzo.common.errors import InputError
 from mezzo.numerics.metrics.errors import ErrorSum
 from mezzo.numerics.metrics.layer_errors import LayerErrors, OutputError
-from mezzo.torch.compiler.arguments import batches_of, check_callable, check_module
+from mezzo.torch.compiler.arguments import batches_of, call_with, check_callable, check_module
 from mezzo.torch.compiler.compiled import backend_of
 from mezzo.torch.inspect.layers import LayerWatch, Sums, add_errors
 from mezzo.torch.torch_internals import pytree
@@ -95,13 +95,6 @@ class _Outputs:
             for name, (total, eager, to_fp32) in self._sums.items()
         ]
         return tuple(sorted(errors, key=lambda output: (-output.error, output.name)))
-
-
-def call_with(model: Callable[..., Any], batch: object) -> object:
-    """Call a model with a batch."""
-    if isinstance(batch, Mapping):
-        return model(**batch)
-    return model(*batch) if isinstance(batch, tuple | list) else model(batch)
 
 
 def widened(held: object) -> object:

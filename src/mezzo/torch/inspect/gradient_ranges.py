@@ -14,8 +14,8 @@ from mezzo.formats.dtypes import LOW_DTYPES, DType
 from mezzo.formats.format_words import read_format
 from mezzo.formats.rounding import beyond_from, limits_of
 from mezzo.numerics.ranges.gradient_ranges import GradientRange, GradientRanges
-from mezzo.torch.compiler.arguments import batches_of, check_module
-from mezzo.torch.inspect.comparing import call_with, tensors_of, widened
+from mezzo.torch.compiler.arguments import batches_of, call_with, check_module
+from mezzo.torch.inspect.comparing import tensors_of, widened
 from mezzo.torch.inspect.gradient_hooks import ValueOrigin, looking_at_gradients
 from mezzo.torch.torch_internals import pytree
 

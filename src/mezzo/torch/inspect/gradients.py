@@ -10,8 +10,7 @@ import torch
 
 from mezzo.formats.dtypes import DType
 from mezzo.numerics.metrics.gradient_errors import GradientError, GradientErrors
-from mezzo.torch.compiler.arguments import batches_of, check_callable
-from mezzo.torch.inspect.comparing import call_with
+from mezzo.torch.compiler.arguments import batches_of, call_with, check_callable
 from mezzo.torch.inspect.gradient_ranges import Loss, RangeWatch, exact_copy, linear
 
 _DROPOUTS = (

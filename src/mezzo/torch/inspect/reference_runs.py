@@ -6,7 +6,7 @@ kernels, an interpreter evaluates the graph call by call.
 
 import copy
 import enum
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from mezzo.aten.lab.arithmetic import AsTyped
 from mezzo.aten.lab.runner import AtenRunner, in_float64, wide
 from mezzo.aten.program import Program, is_float
 from mezzo.aten.read.retype import COPY
+from mezzo.aten.read.scales import exponent_of
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, SourceLine
 from mezzo.planner.options import Options
@@ -76,7 +77,9 @@ class ReferenceBackend(Backend):
         self._turn = -1
 
     def make_pass(self, edited: Edited, options: Options, theirs: Before) -> PlanningPass:
-        return _RecordingPass(edited, options, self.settings.digest, theirs, self.graphs)
+        settings = self.settings
+        options_of = settings.options_of(options)
+        return _RecordingPass(edited, options, settings.digest, theirs, self.graphs, options_of)
 
     def _compile(
         self, module: fx.GraphModule, inputs: object, **ignored: object
@@ -95,7 +98,7 @@ class ReferenceBackend(Backend):
         def call(*args: object) -> object:
             self._turn += 1
             turn = self._turn
-            return _compute(
+            return compute(
                 runners[self.reference_run],
                 args,
                 recorded.spots,
@@ -115,8 +118,9 @@ class _RecordingPass(PlanningPass):
         digest: str,
         before: Before,
         records: list[Recorded | None],
+        options_of: Callable[[Program], Options],
     ) -> None:
-        super().__init__(edited, options, digest, before)
+        super().__init__(edited, options, digest, before, options_of=options_of)
         self._into = records
 
     def __call__(self, graph: fx.Graph) -> None:
@@ -179,13 +183,15 @@ def _fed(graph: Graph) -> set[int]:
     return dependent
 
 
-def _compute(
+def compute(
     runner: AtenRunner,
     args: Sequence[object],
-    spots: Mapping[str, Spot],
+    spots: Container[str],
     see: Callable[[str, torch.Tensor], None],
 ) -> object:
-    """Run a graph on the arguments of the generated code; outputs have the types of the graph."""
+    """Run a graph on the arguments of the generated code, and show the values of `spots`, by the
+    name of their FX node; outputs have the types of the graph.
+    """
     inputs = runner.program.graph.find_nodes(op="placeholder")
     feeds = {node: value if node.users else None for node, value in zip(inputs, args, strict=True)}
     buffers: dict[Any, object] = dict(feeds)
@@ -193,7 +199,8 @@ def _compute(
 
     def watch(node: fx.Node, numbers: torch.Tensor) -> None:
         if node.name in spots:
-            see(node.name, numbers)
+            exponent = exponent_of(node)
+            see(node.name, torch.ldexp(numbers, torch.tensor(exponent)) if exponent else numbers)
         if node.target is COPY and isinstance(buffer := buffers.get(node.args[0]), torch.Tensor):
             writes.append((buffer, numbers))
 

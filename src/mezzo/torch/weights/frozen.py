@@ -19,7 +19,7 @@ from mezzo.torch.onednn.kernels import CONVOLUTION, LINEAR, PACK_MATRIX
 from mezzo.torch.torch_internals import MutationType, TracingContext
 from mezzo.torch.weights.block_products import BlockSlots, pack_blocks, rounded_weights
 from mezzo.torch.weights.packing import pack
-from mezzo.torch.weights.weight_layouts import Packed
+from mezzo.torch.weights.weight_layouts import Packed, forms_of
 
 _ATEN: Any = torch.ops.aten
 _MUL, _ADD, _SUB = _ATEN.mul.Tensor, _ATEN.add.Tensor, _ATEN.sub.Tensor
@@ -41,7 +41,8 @@ def casts_of_constants(graph: fx.Graph) -> int:
 def pack_constants(graph: fx.Graph, dtype: torch.dtype) -> None:
     """Pack the weights of a graph to be frozen, and fold channel scalings into them."""
     build, constants = CallInserter(graph), set(_constants(graph))
-    wide = {cast: weight for weight in constants for cast in weight.users if is_cast(cast, dtype)}
+    forms = [form for weight in constants for form in forms_of(weight)]
+    wide = {cast: form for form in forms for cast in form.users if is_cast(cast, dtype)}
     slots = {
         low: _slot(graph, low, weight)
         for low, weight in wide.items()

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import torch
+from torch import fx
 
 from mezzo.aten.blocks import DEQUANTIZE, rounding_call
 from mezzo.aten.read.retype import CAST
+from mezzo.aten.read.scales import is_multiplication
 from mezzo.formats.block_storage import BlockStorage
 from mezzo.torch.onednn.kernels import (
     PACK_FILTER,
@@ -187,6 +189,28 @@ class Int4Grids(OfBlocks):
 
 
 Packed = PackedMatrix | PackedFilter
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """A layout of a weight times 2^exponent, as range repair has it."""
+
+    layout: WeightLayout
+    exponent: int
+    source: ClassVar[None] = None
+
+    def make(self, weight: torch.Tensor) -> torch.Tensor:
+        return self.layout.make(weight.detach() * 2.0**self.exponent)
+
+
+def scaled_layout(layout: WeightLayout, exponent: int) -> WeightLayout:
+    """The layout of a weight times 2^exponent."""
+    return Scaled(layout, exponent) if exponent else layout
+
+
+def forms_of(weight: fx.Node) -> list[fx.Node]:
+    """A weight and its products with powers of two."""
+    return [weight, *(user for user in weight.users if is_multiplication(user))]
 
 
 def _carry_out(target: Any, *args: Any) -> Any:

@@ -13,7 +13,8 @@ import numpy as np
 
 from mezzo.analysis.estimates.moments import LOST, Moments
 from mezzo.analysis.graph_with_facts import GraphView
-from mezzo.analysis.power_scales import Component, ScaledGraph
+from mezzo.analysis.power_scales import ScaledGraph
+from mezzo.analysis.scale_components import Component
 from mezzo.analysis.structure import StructureView
 from mezzo.analysis.structure.saturating import may_overflow
 from mezzo.contracts.plans import Rescaling, ScaledValue
@@ -74,7 +75,7 @@ def repair_ranges(
     """
     low = FORMATS[options.planning.low]
     is_near = any(each.largest * HEADROOM >= low.overflow_from for each in ranges.values)
-    if not is_near or not _may_repair(model, options):
+    if not is_near or not _may_repair(options):
         return None
     judged = judge_model(model, options)[1]
     graph = model.read(*options.planning.floats).graph
@@ -92,7 +93,7 @@ def repair_ranges(
 
 def repair_estimates(model: "Model", options: Options) -> "tuple[Model, Options] | None":
     """As `repair_ranges`, by the ranges that plausible inputs lead to, without data."""
-    if not _may_repair(model, options):
+    if not _may_repair(options):
         return None
     planning, low = options.planning, FORMATS[options.planning.low]
     judged = judge_model(model, options)[1]
@@ -134,13 +135,12 @@ def _estimated_range(
     )
 
 
-def _may_repair(model: "Model", options: Options) -> bool:
+def _may_repair(options: Options) -> bool:
     """Whether ranges are to be repaired, and can be: of one lower float that has a small range."""
     planning = options.planning
     is_float_alone = planning.line.quantized is None and not planning.weight_bits
     return (
         options.out_of_range == "repair"
-        and model.frontend.rewrites
         and is_float_alone
         and bool(planning.line.others)
         and not FORMATS[planning.low].is_wide
@@ -264,7 +264,8 @@ class _Scales:
             floor = self.low.smallest_normal * _LEAST_BITS_LEFT
             is_faint = exponent < 0 and 0.0 < typical < floor
             if largest >= self.low.overflow_from or is_faint:
-                bad.update(node.present_inputs, node.present_outputs)
+                reader = self.scaled.reader(use)
+                bad.update(reader.present_inputs, reader.present_outputs)
         return frozenset(bad)
 
     def rescaling(self, repairs: Sequence[_Repair]) -> Rescaling:

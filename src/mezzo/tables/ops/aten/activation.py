@@ -38,6 +38,7 @@ FACTS: tuple[OpFacts, ...] = (
             "min",
         ),
         transfer=Transfer.CLIP,
+        scaling="x -> x; min x; max x",
     ),
     facts("log_sigmoid", Cost.POINTWISE, like="Softplus"),
     facts("log_sigmoid_forward", Cost.POINTWISE, like="Softplus"),

@@ -10,7 +10,7 @@ SOURCE = (
 )
 
 FACTS: tuple[OpFacts, ...] = (
-    facts("_grouped_mm", Cost.LINEAR, like="MatMul"),
+    facts("_grouped_mm", Cost.LINEAR, like="MatMul", scaling="x, y -> x+y"),
     facts("_trilinear", Cost.LINEAR, like="Einsum"),
     # Not Function.MATMUL: they add a third operand. The order of operands is that of
     # `mezzo.aten.read.attributes`.
@@ -23,6 +23,7 @@ FACTS: tuple[OpFacts, ...] = (
             "beta",
         ),
         transfer=Transfer.CONTRACT,
+        scaling="x, y, x+y -> x+y",
     ),
     # Products of two vectors, each with each: no axis is summed over.
     facts(
@@ -43,21 +44,31 @@ FACTS: tuple[OpFacts, ...] = (
             "beta",
         ),
         transfer=Transfer.CONTRACT,
+        scaling="x, y, x+y -> x+y",
     ),
     facts("bilinear", Cost.LINEAR, like="Einsum"),
     facts("chain_matmul", Cost.LINEAR, like="MatMul"),
     facts("convolution_backward", Cost.LINEAR, like="Conv"),
-    facts("dot", Cost.LINEAR, like="Gemm"),
-    facts("ger", Cost.POINTWISE, like="Mul"),
-    facts("inner", Cost.LINEAR, like="Gemm"),
+    facts("dot", Cost.LINEAR, like="Gemm", scaling="x, y -> x+y"),
+    facts("ger", Cost.POINTWISE, like="Mul", scaling="x, y -> x+y"),
+    facts("inner", Cost.LINEAR, like="Gemm", scaling="x, y -> x+y"),
     facts("linalg_multi_dot", Cost.LINEAR, like="MatMul"),
-    facts("linalg_vecdot", Cost.LINEAR, like="Gemm"),
-    facts("linear", Cost.LINEAR, like="Gemm", transfer=Transfer.CONTRACT),
+    facts("linalg_vecdot", Cost.LINEAR, like="Gemm", scaling="x, y -> x+y"),
+    facts(
+        "linear", Cost.LINEAR, like="Gemm", transfer=Transfer.CONTRACT, scaling="x, y, x+y -> x+y"
+    ),
     facts("linear_backward", Cost.LINEAR, like="Gemm"),
     facts("mkldnn_linear_backward", Cost.LINEAR, like="Gemm"),
-    facts("mm", Cost.LINEAR, like="Gemm", function=Function.MATMUL, transfer=Transfer.CONTRACT),
-    facts("mv", Cost.LINEAR, like="Gemm"),
-    facts("outer", Cost.POINTWISE, like="Mul"),
+    facts(
+        "mm",
+        Cost.LINEAR,
+        like="Gemm",
+        function=Function.MATMUL,
+        transfer=Transfer.CONTRACT,
+        scaling="x, y -> x+y",
+    ),
+    facts("mv", Cost.LINEAR, like="Gemm", scaling="x, y -> x+y"),
+    facts("outer", Cost.POINTWISE, like="Mul", scaling="x, y -> x+y"),
     facts("tensordot", Cost.LINEAR, like="MatMul"),
     facts("vdot", Cost.LINEAR, like="Gemm"),
 )

@@ -22,9 +22,10 @@ FACTS: tuple[OpFacts, ...] = (
         function=Function.ADD,
         numbers=("alpha",),
         transfer=Transfer.ADD,
+        scaling="x, x -> x",
     ),
-    facts("addcdiv", Cost.POINTWISE, like="Div", numbers=("value",)),
-    facts("addcmul", Cost.POINTWISE, like="Mul", numbers=("value",)),
+    facts("addcdiv", Cost.POINTWISE, like="Div", numbers=("value",), scaling="x-y, x, y -> x-y"),
+    facts("addcmul", Cost.POINTWISE, like="Mul", numbers=("value",), scaling="x+y, x, y -> x+y"),
     # It jumps by half a turn or a whole one where an operand changes sign.
     facts("angle", Cost.POINTWISE, Risk.STEP, like="Atan", is_bounded=True),
     facts("arctan2", Cost.POINTWISE, Risk.STEP, like="Atan", is_bounded=True),
@@ -48,10 +49,10 @@ FACTS: tuple[OpFacts, ...] = (
     facts("complex", Cost.POINTWISE, Risk.PERIODIC),
     facts("conj", Cost.POINTWISE, like="Identity"),
     facts("conj_physical", Cost.POINTWISE, like="Identity"),
-    facts("copysign", Cost.POINTWISE, Risk.STEP, like="Abs"),
-    facts("deg2rad", Cost.POINTWISE, like="Mul"),
+    facts("copysign", Cost.POINTWISE, Risk.STEP, like="Abs", scaling="x, _ -> x"),
+    facts("deg2rad", Cost.POINTWISE, like="Mul", scaling="x -> x"),
     # As a difference of two neighbours.
-    facts("diff", Cost.POINTWISE, like="Sub"),
+    facts("diff", Cost.POINTWISE, like="Sub", scaling="x -> x"),
     facts("digamma", Cost.POINTWISE, Risk.RECIPROCAL),
     # They round the quotient.
     facts("div.Scalar_mode", Cost.POINTWISE, Risk.STEP, like="Floor"),
@@ -66,12 +67,12 @@ FACTS: tuple[OpFacts, ...] = (
     # The number itself less its whole part.
     facts("frac", Cost.POINTWISE, Risk.STEP, like="Mod", is_bounded=True),
     facts("frexp", Cost.POINTWISE, Risk.STEP, like="BitCast"),
-    facts("hypot", Cost.POINTWISE, Risk.POWER, like="Sqrt"),
+    facts("hypot", Cost.POINTWISE, Risk.POWER, like="Sqrt", scaling="x, x -> x"),
     facts("i0", Cost.POINTWISE, Risk.EXPONENTIAL),
     facts("igamma", Cost.POINTWISE, is_bounded=True),
     facts("igammac", Cost.POINTWISE, is_bounded=True),
     facts("ldexp", Cost.POINTWISE, Risk.EXPONENTIAL, like="Mul"),
-    facts("lerp", Cost.POINTWISE, like="Add"),
+    facts("lerp", Cost.POINTWISE, like="Add", scaling="x, x, 0 -> x"),
     facts("lgamma", Cost.POINTWISE, Risk.RECIPROCAL),
     # Its pole is at -1.
     facts("log1p", Cost.POINTWISE, Risk.RECIPROCAL, like="Log"),
@@ -83,7 +84,7 @@ FACTS: tuple[OpFacts, ...] = (
     facts("nan_to_num", Cost.POINTWISE, Risk.OVERFLOW, like="Where", transfer=Transfer.KEEP),
     facts("polar", Cost.POINTWISE, Risk.PERIODIC),
     facts("polygamma", Cost.POINTWISE, Risk.RECIPROCAL),
-    facts("rad2deg", Cost.POINTWISE, like="Mul"),
+    facts("rad2deg", Cost.POINTWISE, like="Mul", scaling="x -> x"),
     facts("resolve_conj", Cost.POINTWISE, like="Identity"),
     facts("resolve_neg", Cost.POINTWISE, like="Identity"),
     facts(
@@ -93,6 +94,7 @@ FACTS: tuple[OpFacts, ...] = (
         like="Reciprocal",
         function=Function.RSQRT,
         transfer=Transfer.RECIPROCAL_ROOT,
+        scaling="2x -> -x",
     ),
     # The second operand comes first; `mezzo.aten.read.attributes` turns the two round.
     facts(
@@ -102,6 +104,7 @@ FACTS: tuple[OpFacts, ...] = (
         function=Function.SUBTRACT,
         numbers=("alpha",),
         transfer=Transfer.SUBTRACT,
+        scaling="x, x -> x",
     ),
     facts("sinc", Cost.POINTWISE, Risk.PERIODIC, like="Sin", is_bounded=True),
     facts("special_digamma", Cost.POINTWISE, Risk.RECIPROCAL),
@@ -137,6 +140,7 @@ FACTS: tuple[OpFacts, ...] = (
         like="ReduceSumSquare",
         function=Function.SQUARE,
         transfer=Transfer.SQUARE,
+        scaling="x -> 2x",
     ),
     facts(
         "sub",
@@ -145,6 +149,7 @@ FACTS: tuple[OpFacts, ...] = (
         function=Function.SUBTRACT,
         numbers=("alpha",),
         transfer=Transfer.SUBTRACT,
+        scaling="x, x -> x",
     ),
     facts(
         "subtract",
@@ -153,6 +158,7 @@ FACTS: tuple[OpFacts, ...] = (
         function=Function.SUBTRACT,
         numbers=("alpha",),
         transfer=Transfer.SUBTRACT,
+        scaling="x, x -> x",
     ),
     facts("xlogy", Cost.POINTWISE, Risk.RECIPROCAL, like="Log"),
 )

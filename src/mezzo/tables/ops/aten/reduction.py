@@ -12,8 +12,20 @@ SOURCE = (
 
 FACTS: tuple[OpFacts, ...] = (
     # The number of elements per result depends on the input's size.
-    facts("_adaptive_avg_pool2d", Cost.REDUCTION, like="GlobalAveragePool", transfer=Transfer.POOL),
-    facts("_adaptive_avg_pool3d", Cost.REDUCTION, like="GlobalAveragePool", transfer=Transfer.POOL),
+    facts(
+        "_adaptive_avg_pool2d",
+        Cost.REDUCTION,
+        like="GlobalAveragePool",
+        transfer=Transfer.POOL,
+        scaling="x -> x",
+    ),
+    facts(
+        "_adaptive_avg_pool3d",
+        Cost.REDUCTION,
+        like="GlobalAveragePool",
+        transfer=Transfer.POOL,
+        scaling="x -> x",
+    ),
     facts("_aminmax", Cost.REDUCTION, like="ReduceMax", keeps_values=True, transfer=Transfer.MOVE),
     # Distances between points: by default the root of a sum of squares.
     facts("_cdist_forward", Cost.REDUCTION, Risk.SUM_OF_SQUARES, like="ReduceL2"),
@@ -21,19 +33,37 @@ FACTS: tuple[OpFacts, ...] = (
     facts("_embedding_bag_forward_only", Cost.REDUCTION, Risk.SUM, like="ReduceSum"),
     facts("_euclidean_dist", Cost.REDUCTION, Risk.SUM_OF_SQUARES, like="ReduceL2"),
     facts("_pdist_forward", Cost.REDUCTION, Risk.SUM_OF_SQUARES, like="ReduceL2"),
-    facts("adaptive_avg_pool1d", Cost.REDUCTION, like="GlobalAveragePool", transfer=Transfer.POOL),
-    facts("adaptive_avg_pool2d", Cost.REDUCTION, like="GlobalAveragePool", transfer=Transfer.POOL),
-    facts("adaptive_avg_pool3d", Cost.REDUCTION, like="GlobalAveragePool", transfer=Transfer.POOL),
+    facts(
+        "adaptive_avg_pool1d",
+        Cost.REDUCTION,
+        like="GlobalAveragePool",
+        transfer=Transfer.POOL,
+        scaling="x -> x",
+    ),
+    facts(
+        "adaptive_avg_pool2d",
+        Cost.REDUCTION,
+        like="GlobalAveragePool",
+        transfer=Transfer.POOL,
+        scaling="x -> x",
+    ),
+    facts(
+        "adaptive_avg_pool3d",
+        Cost.REDUCTION,
+        like="GlobalAveragePool",
+        transfer=Transfer.POOL,
+        scaling="x -> x",
+    ),
     facts("aminmax", Cost.REDUCTION, like="ReduceMax", keeps_values=True, transfer=Transfer.MOVE),
     # Integers are counted; the counts are weighed by an operand, if there is one.
     facts("bincount", Cost.REDUCTION, Risk.SUM, like="NonZero"),
     facts("cdist", Cost.REDUCTION, Risk.SUM_OF_SQUARES, like="ReduceL2"),
     facts("corrcoef", Cost.LINEAR, Risk.STATISTICS),
     facts("cov", Cost.LINEAR, Risk.STATISTICS),
-    facts("cumulative_trapezoid", Cost.REDUCTION, Risk.SUM, like="ReduceSum"),
+    facts("cumulative_trapezoid", Cost.REDUCTION, Risk.SUM, like="ReduceSum", scaling="x -> x"),
     facts("dist", Cost.REDUCTION, Risk.SUM_OF_SQUARES, like="ReduceL2"),
     facts("embedding_bag", Cost.REDUCTION, Risk.SUM, like="ReduceSum"),
-    facts("frobenius_norm", Cost.REDUCTION, Risk.SUM_OF_SQUARES, like="ReduceL2"),
+    facts("frobenius_norm", Cost.REDUCTION, Risk.SUM_OF_SQUARES, like="ReduceL2", scaling="x -> x"),
     facts("linalg_matrix_norm", Cost.REDUCTION, Risk.SUM_OF_SQUARES, like="ReduceL2"),
     facts("linalg_norm", Cost.REDUCTION, Risk.SUM_OF_SQUARES, like="ReduceL2"),
     facts("logcumsumexp", Cost.REDUCTION, Risk.SOFTMAX, Risk.RECIPROCAL, like="ReduceLogSumExp"),
@@ -67,6 +97,7 @@ FACTS: tuple[OpFacts, ...] = (
         Risk.STATISTICS,
         Risk.SUM_OF_SQUARES,
         like="MeanVarianceNormalization",
+        scaling="x -> x",
     ),
     facts(
         "std_mean",
@@ -74,10 +105,11 @@ FACTS: tuple[OpFacts, ...] = (
         Risk.STATISTICS,
         Risk.SUM_OF_SQUARES,
         like="MeanVarianceNormalization",
+        scaling="x -> x, x",
     ),
-    facts("trace", Cost.REDUCTION, Risk.SUM, like="ReduceSum"),
-    facts("trapezoid", Cost.REDUCTION, Risk.SUM, like="ReduceSum"),
-    facts("trapz", Cost.REDUCTION, Risk.SUM, like="ReduceSum"),
+    facts("trace", Cost.REDUCTION, Risk.SUM, like="ReduceSum", scaling="x -> x"),
+    facts("trapezoid", Cost.REDUCTION, Risk.SUM, like="ReduceSum", scaling="x -> x"),
+    facts("trapz", Cost.REDUCTION, Risk.SUM, like="ReduceSum", scaling="x -> x"),
     # The mean comes second.
     facts(
         "var",
@@ -87,6 +119,7 @@ FACTS: tuple[OpFacts, ...] = (
         like="MeanVarianceNormalization",
         function=Function.VARIANCE,
         transfer=Transfer.VARIANCE,
+        scaling="x -> 2x",
     ),
     facts(
         "var_mean",
@@ -96,6 +129,7 @@ FACTS: tuple[OpFacts, ...] = (
         like="MeanVarianceNormalization",
         function=Function.VARIANCE,
         transfer=Transfer.VARIANCE,
+        scaling="x -> 2x, x",
     ),
 )
 

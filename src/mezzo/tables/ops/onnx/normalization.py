@@ -25,7 +25,7 @@ FACTS: tuple[OpFacts, ...] = (
         Risk.STATISTICS,
         is_bounded=True,
         transfer=Transfer.STANDARDIZE,
-        scaling="x, y, y -> y, x, -x; epsilon 2x",
+        scaling="x, y, y -> y, x, -x; epsilon 2x; unless epsilon None",
     ),
     facts(
         "InstanceNormalization",
@@ -33,7 +33,7 @@ FACTS: tuple[OpFacts, ...] = (
         Risk.STATISTICS,
         is_bounded=True,
         transfer=Transfer.STANDARDIZE,
-        scaling="x, y, y -> y, x, -x; epsilon 2x",
+        scaling="x, y, y -> y, x, -x; epsilon 2x; unless epsilon None",
     ),
     # Bounded only where the attribute beta is at least 0.5.
     facts("LRN", Cost.NORMALIZATION, Risk.SUM_OF_SQUARES, scaling="x -> x; alpha -2x"),
@@ -43,7 +43,7 @@ FACTS: tuple[OpFacts, ...] = (
         Risk.STATISTICS,
         is_bounded=True,
         transfer=Transfer.STANDARDIZE,
-        scaling="x, y, y -> y, x, -x; epsilon 2x",
+        scaling="x, y, y -> y, x, -x; epsilon 2x; unless epsilon None",
     ),
     # Its results go to minus infinity with the differences between the inputs.
     facts(
@@ -76,7 +76,7 @@ FACTS: tuple[OpFacts, ...] = (
         Risk.STATISTICS,
         is_bounded=True,
         transfer=Transfer.NORMALIZE_SIZE,
-        scaling="x, y -> y; epsilon 2x",
+        scaling="x, y -> y; epsilon 2x; unless epsilon None",
     ),
     facts(
         "Softmax",

@@ -56,6 +56,6 @@ FACTS: tuple[OpFacts, ...] = (
         Risk.STATISTICS,
         is_bounded=True,
         transfer=Transfer.NORMALIZE_SIZE,
-        scaling="x, y -> y; epsilon 2x",
+        scaling="x, y -> y; epsilon 2x; unless epsilon None",
     ),
 )

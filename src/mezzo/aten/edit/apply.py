@@ -9,17 +9,27 @@ import torch
 from torch import fx
 
 from mezzo.aten import blocks
-from mezzo.aten.journal import EditJournal
+from mezzo.aten.edit.journal import EditJournal
+from mezzo.aten.edit.quantizing import calls_of, described, parameters_of, tensors_of
+from mezzo.aten.edit.refreshing import Refresher
 from mezzo.aten.program import FROM_DTYPE, TORCH_DTYPES, Program
 from mezzo.aten.read.origins import inherited
 from mezzo.aten.read.read import TorchReading
 from mezzo.aten.read.retype import CAST, as_dtype, fake_mode_of
-from mezzo.aten.refreshing import Refresher
 from mezzo.common.errors import ContractError
 from mezzo.contracts.frontend import Fault
-from mezzo.contracts.plans import AddCast, AddCopy, Edit, Retype, Rewire, StoreInBlocks
+from mezzo.contracts.plans import (
+    AddCast,
+    AddCopy,
+    Edit,
+    Quantize,
+    Retype,
+    Rewire,
+    StoreInBlocks,
+)
 from mezzo.formats.block_storage import BlockStorage
 from mezzo.formats.dtypes import HIGH, DType
+from mezzo.formats.quantization import Quantization
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Role, Use
 
@@ -41,12 +51,16 @@ def apply_edits(reading: TorchReading, edits: Sequence[Edit]) -> Rewritten:
     """Apply edits to a copy; the program that was read is not modified."""
     graph = reading.program.copied()
     refuse_blocks(reading.graph, [edit.value for edit in edits if isinstance(edit, StoreInBlocks)])
-    return _Applier(reading, edits, graph, EditJournal(graph)).apply()
+    owner = reading.program.owner
+    if any(isinstance(edit, Quantize) for edit in edits):
+        owner = fx.GraphModule(owner, graph)  # with the scales, which the given one has not
+    return _Applier(reading, edits, graph, EditJournal(graph), owner).apply()
 
 
 def edit_in_place(reading: TorchReading, edits: Sequence[Edit], journal: EditJournal) -> Rewritten:
     """Apply edits to the graph that was read. The journal can undo them."""
-    return _Applier(reading, edits, reading.program.graph, journal).apply()
+    program = reading.program
+    return _Applier(reading, edits, program.graph, journal, program.owner).apply()
 
 
 def refuse_blocks(graph: Graph, values: Collection[int]) -> None:
@@ -63,8 +77,14 @@ class _Applier:
     """Applies edits to `graph`, which is the graph that was read or a copy of it."""
 
     def __init__(
-        self, reading: TorchReading, edits: Sequence[Edit], graph: fx.Graph, journal: EditJournal
+        self,
+        reading: TorchReading,
+        edits: Sequence[Edit],
+        graph: fx.Graph,
+        journal: EditJournal,
+        owner: torch.nn.Module,
     ) -> None:
+        """`owner`: the module that gets constants of the edited graph."""
         self.reading, self.edits, self.graph, self.journal = reading, edits, graph, journal
         program = reading.program
         self.twin: dict[fx.Node, fx.Node] = dict(zip(program.graph.nodes, graph.nodes, strict=True))
@@ -75,19 +95,26 @@ class _Applier:
             edit.value: edit.storage for edit in edits if isinstance(edit, StoreInBlocks)
         }
         self.forms: dict[tuple[int, DType], fx.Node] = {}
+        self.dequantized: dict[int, fx.Node] = {}  # of values that all readers take so
+        self.owner = owner
         self.wired: dict[Use, tuple[fx.Node, DType]] = {}
         self.widened: dict[fx.Node, fx.Node] = {}  # FP32 conversions of low values, for composites
         self.casts: set[fx.Node] = set()
         self.retyped: set[fx.Node] = set()  # of another type, and no conversions
 
     def apply(self) -> Rewritten:
-        for edit in self.edits:
+        first, last = self._quantizing()
+        forms = [edit for edit in self.edits if not isinstance(edit, Quantize | Rewire)]
+        rewires = [edit for edit in self.edits if isinstance(edit, Rewire)]
+        for edit in (*first, *forms, *last, *rewires):
             self._take(edit)
         self._wire()
         fault = self._refused() or self._unplanned()
         casts = tuple(node.name for node in self.graph.nodes if node in self.casts)
         return Rewritten(
-            program=replace(self.reading.program, graph=self.graph), casts=casts, fault=fault
+            program=replace(self.reading.program, graph=self.graph, owner=self.owner),
+            casts=casts,
+            fault=fault,
         )
 
     def _take(self, edit: Edit) -> None:
@@ -111,8 +138,61 @@ class _Applier:
                 pass  # a Python scalar has no fixed type
             case StoreInBlocks():
                 pass  # its native form is rounded
+            case Quantize(value, how, takes_over):
+                form = self._quantized(value, how)
+                self.forms[value, how.format] = form
+                if takes_over:
+                    self.dequantized[value] = form
             case _:
                 raise AssertionError(f"nothing is quantized here: {edit}")
+
+    def _quantizing(self) -> tuple[list[Quantize], list[Quantize]]:
+        """The Quantize edits that come before all others, and those that read what others cast."""
+        first: list[Quantize] = []
+        last: list[Quantize] = []
+        for edit in self.edits:
+            if isinstance(edit, Quantize):
+                is_first = edit.takes_over and self._native_dtype(edit.value) is HIGH
+                (first if is_first else last).append(edit)
+        return first, last
+
+    def _quantized(self, value: int, how: Quantization) -> fx.Node:
+        """Insert the quantization of a value's FP32 form, and its dequantization."""
+        is_source = self.reading.graph.producer(value).kind is Kind.SOURCE
+        source = self._holder(value) if is_source else self._form(value, HIGH)
+        assert source is not None, "a number among arguments is not quantized"
+        fake = source.meta["val"]
+        integers = as_dtype(self.mode, fake, FROM_DTYPE[how.dtype])
+        behind, scales, zero_points = source, None, None
+        if source.op == "placeholder":
+            assert self.last_input is not None, "an input is behind no other"
+            behind = self.last_input
+        if how.axis is not None:
+            name = self.reading.graph.values[value].name
+            tensors = tensors_of(how, name)
+            scales = behind = self._constant(behind, "scales", tensors[0])
+            zero_points = behind = self._constant(behind, "zero_points", tensors[1])
+        parameters = parameters_of(how, scales, zero_points)
+        quantize, dequantize = calls_of(how)
+        meta = inherited(source)
+        quantized = self.journal.add(
+            behind, quantize, (source, *parameters), {**meta, **described(integers)}
+        )
+        floats = as_dtype(self.mode, integers, torch.float32)
+        form = self.journal.add(
+            quantized, dequantize, (quantized, *parameters), {**meta, **described(floats)}
+        )
+        self.retyped |= {quantized, form}
+        return form
+
+    def _constant(self, behind: fx.Node, word: str, tensor: torch.Tensor) -> fx.Node:
+        """Insert a constant of the graph's module."""
+        number = next(n for n in itertools.count() if not hasattr(self.owner, f"mezzo_{word}_{n}"))
+        name = f"mezzo_{word}_{number}"
+        self.owner.register_buffer(name, tensor)
+        return self.journal.add_constant(
+            behind, name, self.mode.from_tensor(tensor, static_shapes=True)
+        )
 
     def _retype(self, value: int, dtype: DType, limit: float | None) -> None:
         """Provide a value in another type. An ordinary call produces it by itself; constants and
@@ -135,6 +215,8 @@ class _Applier:
 
     def _native(self, value: int) -> fx.Node:
         """The node that provides a value in its planned type."""
+        if value in self.dequantized and self._native_dtype(value) is HIGH:
+            return self.dequantized[value]
         dtype = self.native.get(value)
         form = None if dtype is None else self.forms.get((value, dtype))
         node = self._holder(value) if form is None else form
@@ -145,6 +227,8 @@ class _Applier:
         return self.native.get(value, self.reading.graph.values[value].dtype)
 
     def _form(self, value: int, dtype: DType) -> fx.Node:
+        if dtype is HIGH and value in self.dequantized:
+            return self.dequantized[value]
         return self.forms.get((value, dtype)) or self._native(value)
 
     # -- wiring ------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import fx
 
-from mezzo.aten.journal import EditJournal
+from mezzo.aten.edit.journal import EditJournal
 from mezzo.aten.read.retype import dtypes_of, is_laid_out_alike, laid_out_as, run_fake
 from mezzo.aten.torch_internals import FakeTensorMode, OpOverload, schema_of
 from mezzo.common.errors import spell_raised

@@ -15,7 +15,7 @@ class EditJournal:
         self._graph = graph
         self._added: list[fx.Node] = []
         self._arguments: dict[fx.Node, Arguments] = {}
-        self._made: dict[fx.Node, object] = {}
+        self._meta: dict[tuple[fx.Node, str], object] = {}
 
     def add(
         self, behind: fx.Node, target: Any, arguments: tuple[Any, ...], meta: dict[str, Any]
@@ -24,6 +24,14 @@ class EditJournal:
         with self._graph.inserting_after(behind):
             node = self._graph.call_function(target, arguments)
         node.meta = meta
+        self._added.append(node)
+        return node
+
+    def add_constant(self, behind: fx.Node, name: str, value: object) -> fx.Node:
+        """Insert a constant of the graph's module directly after a node."""
+        with self._graph.inserting_after(behind):
+            node = self._graph.create_node("get_attr", name)
+        node.meta = {"val": value}
         self._added.append(node)
         return node
 
@@ -36,15 +44,19 @@ class EditJournal:
 
     def retype(self, node: fx.Node, made: object) -> None:
         """Set a node's fake result."""
-        self._made.setdefault(node, node.meta.get("val"))
-        node.meta["val"] = made
+        self.note(node, "val", made)
+
+    def note(self, node: fx.Node, key: str, value: object) -> None:
+        """Set an entry of a node's metadata."""
+        self._meta.setdefault((node, key), node.meta.get(key))
+        node.meta[key] = value
 
     def undo(self) -> None:
         """Restore the graph's original state."""
         for node, (args, kwargs) in self._arguments.items():
             node.args, node.kwargs = args, dict(kwargs)
-        for node, value in self._made.items():
-            node.meta["val"] = value
+        for (node, key), value in self._meta.items():
+            node.meta[key] = value
         for node in reversed(self._added):
             self._graph.erase_node(node)
-        self._arguments, self._made, self._added = {}, {}, []
+        self._arguments, self._meta, self._added = {}, {}, []

@@ -1,0 +1,217 @@
+"""INT8 in PyTorch on CPUs: mezzo's INT8 + BF16 beside its BF16, torch.compile with autocast, and PyTorch's own exported
+quantization (PT2E) with X86InductorQuantizer.
+
+    pip install "mezzo[torch]" transformers torchao
+    python benchmarks/torch_int8.py --json out/torch-int8.json
+    python benchmarks/torch_int8.py --models bert vit --layers 2 --batch small --rounds 3      # does it work?
+
+Each candidate lives in a process of its own and takes turns with the others, as in torch_speed.py. All are frozen.
+Scales are from eight batches of random inputs; errors are relative L2 on another one, against eager FP64. PT2E quantizes
+what X86InductorQuantizer asks for by default, with FP32 between, or under autocast. "INT8" counts the matmuls and
+convolutions that mezzo's plan runs in INT8, of all of them.
+"""
+
+import argparse
+import json
+import logging
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from torch_speed import (
+    BATCHES,
+    Task,
+    Timed,
+    describe_torch_environment,
+    exact,
+    spell_raised,
+    take_turns,
+    time_when_asked,
+)
+
+BASE, LOW, MIXED = "compile + autocast", "mezzo, bf16", "mezzo, int8 + bf16"
+PT2E, PT2E_LOW = "PT2E int8", "PT2E int8 + autocast"
+CANDIDATES = (BASE, PT2E, PT2E_LOW, LOW, MIXED)
+PRODUCTS = frozenset({"addmm", "bmm", "convolution", "mm"})
+CALIBRATED = 8  # batches
+
+
+@dataclass(slots=True, kw_only=True)
+class Row(Timed):
+    """One candidate on one network. `products`: matmuls and convolutions, `int8`: those of them in INT8."""
+
+    model: str
+    batch: str
+    candidate: str
+    error: float | None = None
+    compile_s: float | None = None
+    products: int | None = None
+    int8: int | None = None
+
+
+def serve(task: Task, candidate: str, cache: str, pipe: Connection) -> None:
+    """Compile a candidate, tell its answer, and time a call whenever that is asked for."""
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
+    warnings.filterwarnings("ignore")
+    logging.disable(logging.WARNING)
+    import torch
+
+    torch.set_num_threads(task.threads)
+    try:
+        begin = time.perf_counter()
+        with torch.no_grad():
+            call, compiled = prepared(task, candidate)
+            answer = call()
+        plans = [plan for plan in getattr(compiled, "plans", ()) if plan is not None]
+        formats = [
+            str(node.precision.compute)
+            for plan in plans
+            for node in plan.nodes
+            if node.op in PRODUCTS and node.kind == "op"
+        ]
+        pipe.send((answer.double().numpy(), time.perf_counter() - begin, len(formats), formats.count("int8")))
+    except Exception as error:  # noqa: BLE001  # whatever a compiler raises stands in the table
+        pipe.send(spell_raised(error))
+        return
+    time_when_asked(pipe, call)
+
+
+def prepared(task: Task, candidate: str) -> tuple[Callable[[], Any], Any]:
+    """A call of a candidate without gradients, and what it calls."""
+    import torch
+    import torch._inductor.config
+    from torch_networks import NETWORKS, build
+
+    network, feeds = build(task.model, task.layers, task.batch)
+    make = NETWORKS[task.model][1]
+    data = [(make(task.batch, torch.Generator().manual_seed(1 + seed)),) for seed in range(CALIBRATED)]
+    autocast = candidate in (BASE, PT2E_LOW)
+    if candidate in (LOW, MIXED):
+        import mezzo.torch
+
+        options = {"to": "int8,bf16", "data": data} if candidate == MIXED else {"to": "bf16"}
+        run: Any = mezzo.torch.compile(network, freeze=True, **options)
+    else:
+        torch._inductor.config.freezing = True
+        run = torch.compile(network if candidate == BASE else quantized_by_pt2e(network, data))
+
+    def call() -> Any:
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            return run(feeds)
+
+    return call, run
+
+
+def quantized_by_pt2e(network: Any, data: Sequence[Any]) -> Any:
+    """The network as exported quantization makes it, static, with the default of X86InductorQuantizer."""
+    import torch
+    from torchao.quantization.pt2e import move_exported_model_to_eval
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+    from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as quantizers
+
+    quantizer = quantizers.X86InductorQuantizer()
+    quantizer.set_global(quantizers.get_default_x86_inductor_quantization_config())
+    watched = prepare_pt2e(torch.export.export(network, data[0]).module(), quantizer)
+    for batch in data:
+        watched(*batch)
+    model = convert_pt2e(watched)
+    move_exported_model_to_eval(model)
+    return model
+
+
+def measure(task: Task, batch: str, candidates: Sequence[str], rounds: int) -> list[Row]:
+    reference = exact(task)
+    rows = [Row(model=task.model, batch=batch, candidate=candidate) for candidate in candidates]
+
+    def greet(row: Row, said: Any) -> None:
+        answer, row.compile_s, row.products, row.int8 = said
+        row.error = float(np.linalg.norm(answer - reference) / np.linalg.norm(reference))
+
+    take_turns(serve, [(task, candidate) for candidate in candidates], rows, greet, rounds)
+    return rows
+
+
+def show(console: Console, rows: Sequence[Row]) -> None:
+    """One table, and geometric means of speeds over each of the others."""
+    table = Table()
+    columns = (
+        "model",
+        "batch",
+        "candidate",
+        "ms",
+        "least",
+        f"over {BASE}",
+        f"over {LOW}",
+        "error",
+        "INT8",
+        "compile s",
+    )
+    for column in columns:
+        table.add_column(column, justify="left" if column in columns[:3] else "right")
+    by_name = {(row.model, row.batch, row.candidate): row for row in rows}
+
+    def over(row: Row, name: str) -> float | None:
+        other = by_name.get((row.model, row.batch, name))
+        own, theirs = row.median_ms, None if other is None else other.median_ms
+        return None if own is None or theirs is None else theirs / own
+
+    for row in rows:
+        if row.failure is not None:
+            table.add_row(row.model, row.batch, row.candidate, row.failure)
+            continue
+        ratios = [f"{ratio:.2f}" if (ratio := over(row, name)) is not None else "-" for name in (BASE, LOW)]
+        table.add_row(
+            row.model, row.batch, row.candidate, f"{row.median_ms:.2f}", f"{min(row.times_ms):.2f}", *ratios,
+            f"{row.error:.2e}", f"{row.int8} of {row.products}" if row.products else "-", f"{row.compile_s:.0f}",
+        )  # fmt: skip
+    console.print(table)
+    for batch in dict.fromkeys(row.batch for row in rows):
+        for name in CANDIDATES[:-1]:
+            mixed = [row for row in rows if row.batch == batch and row.candidate == MIXED]
+            ratios = [ratio for row in mixed if (ratio := over(row, name)) is not None]
+            if ratios:
+                mean = float(np.exp(np.mean(np.log(ratios))))
+                console.print(f"batch {batch}: {MIXED} over {name}, geometric mean of {len(ratios)}: {mean:.3f}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    from torch_networks import NETWORKS
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", choices=tuple(NETWORKS), default=list(NETWORKS)[:9])
+    parser.add_argument("--batch", nargs="+", choices=tuple(BATCHES), default=list(BATCHES))
+    parser.add_argument("--candidates", nargs="+", choices=CANDIDATES, default=list(CANDIDATES))
+    parser.add_argument("--layers", type=int, default=12, help="of transformers; the most of a stage of the others")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=20, help="timed calls of each candidate")
+    parser.add_argument("--json", type=Path, default=Path("out/torch-int8.json"))
+    given = parser.parse_args(arguments)
+    console = Console(width=170)
+    environment = describe_torch_environment()
+    console.print(f"CPU: {environment['cpu']}; features: {' '.join(environment['cpu_features'])}", markup=False)
+    rows: list[Row] = []
+    for model in given.models:
+        for batch in given.batch:
+            task = Task(
+                model=model, layers=given.layers, batch=BATCHES[batch], low="bf16", device="cpu", threads=given.threads
+            )
+            rows += measure(task, batch, given.candidates, given.rounds)
+            print(f"{model}, batch {batch}: done", file=sys.stderr, flush=True)
+            given.json.parent.mkdir(parents=True, exist_ok=True)
+            document = {"environment": environment, "asked": {**vars(given), "json": str(given.json)}}
+            given.json.write_text(json.dumps({**document, "results": [asdict(row) for row in rows]}, indent=1))
+    show(console, rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

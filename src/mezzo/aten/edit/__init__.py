@@ -1,0 +1,1 @@
+"""Edits of programs: casts, scales and quantization that a plan asks for."""

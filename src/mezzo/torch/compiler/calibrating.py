@@ -1,0 +1,151 @@
+"""Calibration of a module that is compiled with INT8: each graph, as the compiler captures it, runs
+on data call by call, and the values that quantized kernels read are observed.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import fx
+
+from mezzo.aten.handed import HandedModel
+from mezzo.aten.lab.arithmetic import AsTyped
+from mezzo.aten.lab.arrays import array_of
+from mezzo.aten.lab.runner import AtenRunner
+from mezzo.aten.program import Program
+from mezzo.aten.read.read import TorchReading
+from mezzo.common.errors import InputError
+from mezzo.numerics.measures import DataSource
+from mezzo.planner.options import Options
+from mezzo.quantize.calibration import Needs, choose_parameters, needs_of
+from mezzo.quantize.calibrator_names import calibrator_of
+from mezzo.quantize.observers.collector import Collector
+from mezzo.torch.compiler.arguments import batches_of, call_with
+from mezzo.torch.compiler.backend import Backend
+from mezzo.torch.compiler.passes import Before, PlanningPass
+from mezzo.torch.compiler.rewriting import RewrittenGraph
+from mezzo.torch.compiler.scales import GraphScales, Scales, names_of
+from mezzo.torch.compiler.settings import CompilerSettings
+from mezzo.torch.inspect.reference_runs import compute
+from mezzo.torch.torch_internals import optimize, without_modes
+from mezzo.torch.weights.weight_inputs import Edited
+
+_NAME = "the data"
+
+
+def check_data(settings: CompilerSettings, data: object) -> None:
+    """Raises InputError: INT8 lacks data or constant weights, or other formats are given data."""
+    if settings.planning().planning.line.quantized is None:
+        if data is not None:
+            raise InputError("data gives scales of INT8, and to has no int8; leave data out")
+        return
+    if data is None:
+        raise InputError("to has int8, whose scales come from data; give data=[batch, ...]")
+    if not settings.is_frozen:
+        raise InputError(
+            "to has int8, which is for constant weights; give freeze=True, or convert an exported"
+            " program"
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class _Watched:
+    """A graph whose values are observed, by the FX node that holds each."""
+
+    model: HandedModel
+    options: Options
+    needs: Needs
+    holders: Mapping[str, str]
+    collector: Collector
+
+
+def calibrate(
+    model: Callable[..., Any], settings: CompilerSettings, data: Iterable[object]
+) -> GraphScales:
+    """The scales of each graph that a module or function runs on batches of data.
+
+    Raises InputError: there is no batch, or the calibrator is unknown.
+    """
+    backend, batches = _CalibratingBackend(settings), 0
+    calibrator = calibrator_of(settings.planning().calibrator)
+    run: Any = optimize(backend=backend)(model)
+    with torch.no_grad():
+        for batch in batches_of(data):
+            batches += 1
+            call_with(run, batch)
+    if not batches:
+        raise InputError("data holds no batch, and scales come from data; give one at least")
+    source = DataSource(_NAME, batches, batches)
+    scales = {}
+    for graph in backend.graphs:
+        watched = graph.needs.watched(source, batches, graph.collector)
+        options = choose_parameters(graph.model, graph.options, watched, calibrator)
+        planning = options.planning
+        assert planning.quantized is not None, "they were chosen"
+        key = names_of(graph.needs.reading)
+        scales[key] = Scales(parameters=planning.quantized, coarse=planning.coarse)
+    return scales
+
+
+class _CalibratingBackend(Backend):
+    """A backend whose graphs are captured, and interpreted with observers."""
+
+    def __init__(self, settings: CompilerSettings) -> None:
+        super().__init__(replace(settings, is_frozen=False), self._compile)
+        self.graphs: list[_Watched] = []
+
+    def make_pass(self, edited: Edited, options: Options, theirs: Before) -> PlanningPass:
+        return _CapturingPass(edited, options, self.settings.digest, theirs, self.graphs)
+
+    def _compile(self, module: fx.GraphModule, inputs: object, **ignored: object) -> Any:
+        watched = self.graphs[-1]
+        runner = AtenRunner(watched.model.original, AsTyped())
+
+        def see(name: str, numbers: torch.Tensor) -> None:
+            watched.collector.add(watched.holders[name], array_of(numbers.float()))
+
+        return lambda *args: compute(runner, args, watched.holders, see)
+
+
+class _CapturingPass(PlanningPass):
+    """Captures graphs, and leaves them as they are."""
+
+    def __init__(
+        self,
+        edited: Edited,
+        options: Options,
+        digest: str,
+        before: Before,
+        graphs: list[_Watched],
+    ) -> None:
+        super().__init__(edited, options, digest, before)
+        self._into = graphs
+
+    def plan_program(self, program: Program) -> Sequence[RewrittenGraph]:
+        copied = program.copied()
+        owner = fx.GraphModule(program.owner, copied)
+        model = HandedModel(replace(program, graph=copied, owner=owner))
+        with without_modes(), torch.no_grad():  # reads the values of weights
+            needs = needs_of(model, self.options)
+        reading = needs.reading
+        assert isinstance(reading, TorchReading), "a model's own"
+        holders = {
+            holder.name: value.name
+            for value, holder in zip(reading.graph.values, reading.holders, strict=True)
+            if holder is not None and value.name in needs.names
+        }
+        key = names_of(reading)
+        alike = (other for other in self._into if names_of(other.needs.reading) == key)
+        earlier = next(alike, None)  # the same graph, for inputs of other sizes
+        collector = Collector() if earlier is None else earlier.collector
+        self._into.append(
+            _Watched(
+                model=model,
+                options=self.options,
+                needs=needs,
+                holders=holders,
+                collector=collector,
+            )
+        )
+        return ()
