@@ -6,9 +6,9 @@ quantization (PT2E) with X86InductorQuantizer.
     python benchmarks/torch_int8.py --models bert vit --layers 2 --batch small --rounds 3      # does it work?
 
 Each candidate lives in a process of its own and takes turns with the others, as in torch_speed.py. All are frozen.
-Scales are from eight batches of random inputs; errors are relative L2 on another one, against eager FP64. PT2E quantizes
-what X86InductorQuantizer asks for by default, with FP32 between, or under autocast. "INT8" counts the matmuls and
-convolutions that mezzo's plan runs in INT8, of all of them.
+Scales are from eight batches of random inputs; errors are relative L2 on another one, against eager FP64. PT2E
+quantizes what X86InductorQuantizer asks for by default, with FP32 between, or under autocast. "INT8" counts the matmuls
+and convolutions that mezzo's plan runs in INT8, of all of them.
 """
 
 import argparse
