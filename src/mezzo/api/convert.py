@@ -284,10 +284,10 @@ def _decide(
     from mezzo.conversion.conversion import collector_paused, convert_model
     from mezzo.conversion.raising import raise_operators
 
-    if plan is None and not options.prepares_model:  # else it is done
-        with collector_paused():
+    with collector_paused():
+        if plan is None and not options.prepares_model:  # else it is done
             model, options = raise_operators(model, options)
-    decided, result = convert_model(model, options, plan)
+        decided, result = convert_model(model, options, plan)
     if plan is None and decided.may_overflow:
         from mezzo.tuning.repair.range_repair import repair_estimates
 
