@@ -21,13 +21,14 @@ from mezzo.contracts.problem import MeasuredCosts, Problem
 from mezzo.contracts.strategy import conversion_cost
 from mezzo.conversion.judged_model import judge_model
 from mezzo.conversion.rescaling import rescaled
-from mezzo.formats.dtypes import FORMATS, Format
+from mezzo.formats.dtypes import FORMATS, LOW_DTYPES, Format
 from mezzo.ir.graph import Graph
 from mezzo.numerics.measures import Ranges, ValueRange
 from mezzo.numerics.ranges.protection import overflowing, ranges_by_value
 from mezzo.planner.options import Options
 from mezzo.planner.planner import Judged, rows_of
 from mezzo.planner.verdicts.exact_masks import trusted_masks
+from mezzo.quantize.calibration import with_placeholders
 from mezzo.report.layout.numbers import spell_count
 from mezzo.tuning.costs import table_weights
 from mezzo.tuning.repair.range_findings import HEADROOM, with_protection
@@ -66,16 +67,16 @@ def repair_ranges(
     costs_of: Callable[[Problem], MeasuredCosts] | None = None,
 ) -> "tuple[Model, Options] | None":
     """The model with values of large ranges scaled, and options that record it; None if no scale
-    helps: nothing overflows, or what does must stay as it is.
+    helps: nothing overflows, or what does must stay as it is. A quantized level has no parameters
+    yet: they are those of the repaired model.
 
     A component is scaled if the plan costs less for it: the FP32 nodes and casts that it saves,
     against multiplications where it meets what cannot be scaled. `costs_of`: the costs that the
     plan will have, if not those of the tables.
     """
-    low = FORMATS[options.planning.low]
-    is_near = any(each.largest * HEADROOM >= low.overflow_from for each in ranges.values)
-    if not is_near or not _may_repair(model, options):
+    if not needs_repair(model, options, ranges):
         return None
+    low = FORMATS[options.planning.low]
     judged = judge_model(model, options)[1]
     graph = model.read(*options.planning.floats).graph
     rows, limited = rows_of(graph), _limits(judged, graph)
@@ -91,9 +92,12 @@ def repair_ranges(
 
 
 def repair_estimates(model: "Model", options: Options) -> "tuple[Model, Options] | None":
-    """As `repair_ranges`, by the ranges that plausible inputs lead to, without data."""
+    """As `repair_ranges`, by the ranges that plausible inputs lead to, without data; a quantized
+    level has the parameters of the repaired model.
+    """
     if not _may_repair(model, options):
         return None
+    options = replace(options, planning=replace(options.planning, quantized=None))
     planning, low = options.planning, FORMATS[options.planning.low]
     judged = judge_model(model, options)[1]
     graph = model.read(*planning.floats).graph
@@ -109,7 +113,8 @@ def repair_estimates(model: "Model", options: Options) -> "tuple[Model, Options]
         if not moments.flags & LOST and math.isfinite(sizes.get(value, 0.0))
     }
     scales = _Scales(graph, low, measured, sizes.keys() & measured.keys(), limited)
-    return _best(scales, _Trials(model, options, scales, lambda _, scaled, __: scaled, None))
+    best = _best(scales, _Trials(model, options, scales, lambda _, scaled, __: scaled, None))
+    return None if best is None else (best[0], with_placeholders(*best))
 
 
 def _estimated_range(
@@ -134,17 +139,21 @@ def _estimated_range(
     )
 
 
-def _may_repair(model: "Model", options: Options) -> bool:
-    """Whether ranges are to be repaired, and can be: of one lower float that has a small range."""
-    planning = options.planning
-    is_float_alone = planning.line.quantized is None and not planning.weight_bits
-    return (
-        options.out_of_range == "repair"
-        and model.frontend.rewrites
-        and is_float_alone
-        and bool(planning.line.others)
-        and not FORMATS[planning.low].is_wide
+def needs_repair(model: "Model", options: Options, ranges: Ranges) -> bool:
+    """Whether values come near the limit of a float whose ranges may be repaired."""
+    return _may_repair(model, options) and any(
+        each.largest * HEADROOM >= FORMATS[options.planning.low].overflow_from
+        for each in ranges.values
     )
+
+
+def _may_repair(model: "Model", options: Options) -> bool:
+    """Whether ranges are to be repaired, and can be: of a lower float that has a small range. A
+    quantized format holds any range by its scales.
+    """
+    low = options.planning.low
+    is_narrow = low in LOW_DTYPES.values() and not FORMATS[low].is_wide
+    return options.out_of_range == "repair" and model.frontend.rewrites and is_narrow
 
 
 def _best(scales: "_Scales", trials: "_Trials") -> "tuple[Model, Options] | None":
