@@ -54,11 +54,15 @@ class ScaledGraph:
         }
         self._open = _open_scopes(view.graph)
 
-    def components(self, largest: Mapping[int, float]) -> list[Component]:
+    def components(
+        self, largest: Mapping[int, float], freed: Set[int] = frozenset()
+    ) -> list[Component]:
         """The components, each with the largest exponents free. `largest` magnitudes of values by
-        id decide which operand of a product keeps the exponent 0: the smaller one.
+        id decide which operand of a product keeps the exponent 0: the smaller one. Results in
+        `freed` may be scaled although all that their node reads has the exponent 0: an operand is
+        multiplied.
         """
-        return _Builder(self, largest).components()
+        return _Builder(self, largest, freed).components()
 
     def rescaling(self, exponents: Mapping[int, int]) -> Rescaling:
         """The changes with which values have these exponents; all others have 0.
@@ -67,23 +71,35 @@ class ScaledGraph:
         """
         operands, attributes = dict[Use, int](), dict[tuple[int, str], int]()
         for node in self._graph.nodes:
-            variables = self._solve(node, exponents)
-            if node.kind is Kind.TIE:
-                continue  # its values agree
-            row = self.row(node)
-            for index, value in self.float_operands(node):
-                term = None if row is None else row.operand(index)
-                if term is not None and term.is_any:
-                    continue
-                wanted = 0 if term is None else self._number(node, term, variables)
-                shift = exponents.get(value, 0) - wanted
-                if shift:
-                    operands[Use(node.id, index)] = shift
-            for name, term in {} if row is None else row.attributes.items():
-                shift = -self._number(node, term, variables)
-                if shift and name in self.attributes(node):
-                    attributes[node.id, name] = shift
+            of_operands, of_attributes = self.shifts(node, exponents)
+            operands |= {Use(node.id, index): shift for index, shift in of_operands.items()}
+            attributes |= {(node.id, name): shift for name, shift in of_attributes.items()}
         return Rescaling(exponents, operands, attributes)
+
+    def shifts(
+        self, node: Node, exponents: Mapping[int, int]
+    ) -> tuple[dict[int, int], dict[str, int]]:
+        """The powers of two by which a node's operands, by index, and attributes are multiplied.
+        Errors as of `rescaling`.
+        """
+        operands, attributes = dict[int, int](), dict[str, int]()
+        variables = self._solve(node, exponents)
+        if node.kind is Kind.TIE:
+            return operands, attributes  # its values agree
+        row = self.row(node)
+        for index, value in self.float_operands(node):
+            term = None if row is None else row.operand(index)
+            if term is not None and term.is_any:
+                continue
+            wanted = 0 if term is None else self._number(node, term, variables)
+            shift = exponents.get(value, 0) - wanted
+            if shift:
+                operands[index] = shift
+        for name, term in {} if row is None else row.attributes.items():
+            shift = -self._number(node, term, variables)
+            if shift and name in self.attributes(node):
+                attributes[name] = shift
+        return operands, attributes
 
     # -- queries -----------------------------------------------------------------------------------
 
@@ -284,8 +300,8 @@ def _open_scopes(graph: Graph) -> Collection[int]:
 class _Builder:
     """Joins values with proportional exponents, node by node: a weighted union-find."""
 
-    def __init__(self, graph: ScaledGraph, largest: Mapping[int, float]) -> None:
-        self._graph, self._largest = graph, largest
+    def __init__(self, graph: ScaledGraph, largest: Mapping[int, float], freed: Set[int]) -> None:
+        self._graph, self._largest, self._freed = graph, largest, freed
         # An element is its factor times its parent. Values come after the element that is 0.
         self._parents = list(range(graph.count + 1))
         self._factors = [Fraction(1)] * (graph.count + 1)
@@ -346,13 +362,18 @@ class _Builder:
         operands = [(row.operand(i), value) for i, value in graph.float_operands(node)]
         results = [(row.result(i), value) for i, value in graph.float_results(node)]
         elements: dict[str, int] = {}
-        bound, free = dict[str, int](), set[str]()
+        bound, free, soft = dict[str, int](), set[str](), dict[str, int]()
         for term, value in operands:
             for name in term.factors if len(term.factors) == 1 else ():
                 if not graph.is_constant(value) and self._find(value + 1)[0] != _ZERO:
                     bound.setdefault(name, value)
                 elif graph.is_constant(value) and graph.is_free(value, node):
                     free.add(name)
+                elif not graph.is_constant(value) and not graph.is_rigid(value):
+                    soft.setdefault(name, value)
+        for term, value in results:
+            if value in self._freed and len(term.factors) == 1 and not term.by_operand:
+                bound = {**{name: soft[name] for name in term.factors if name in soft}, **bound}
         mixed = [term for term, _ in (*operands, *results) if len(term.factors) > 1]
         at_zero = self._read_at_zero(mixed, bound)
         names = {name for term, _ in (*operands, *results) for name in term.factors}
