@@ -13,6 +13,7 @@ formats holds no numbers.
 import argparse
 import json
 import logging
+import math
 import statistics
 import sys
 import warnings
@@ -72,13 +73,14 @@ def spell(rows: Sequence[Row]) -> Table:
     for out_of_range in RANGES:
         for to in dict.fromkeys(row.to for row in rows):
             own = [row for row in rows if (row.to, row.out_of_range) == (to, out_of_range)]
-            errors = [row.error for row in own if row.fault is None]
+            right = [row.error for row in own if row.fault is None]
+            errors = right or [math.nan]
             totals = [sum(row.nodes[place] for row in own) for place in range(len(formats))]
             whole = sum(row.nodes[-1] == 0 for row in own)
             table.add_row(
                 out_of_range, to, f"{whole} of {len(own)}", *(f"{total:,}" for total in totals),
                 f"{sum(row.casts for row in own):,}", f"{statistics.median(errors):.1e}", f"{max(errors):.1e}",
-                str(len(own) - len(errors)),
+                str(len(own) - len(right)),
             )  # fmt: skip
     return table
 
