@@ -252,9 +252,9 @@ class _Trials:
         self._costs: dict[tuple[tuple[int, int], ...], int] = {}
 
     def best(self, repairs: list[Repair]) -> list[Repair]:
-        """The repairs that pay: the cheapest of all sets of a few, and of more without those that
-        cost more than they save, one at a time. With one scale for all where that is cheaper, as
-        values that are multiplied alike share a multiplication.
+        """The repairs that pay. Of a few, the cheapest set, with one scale for all where that is
+        cheaper, as values that are multiplied alike share a multiplication; of more, all but those
+        that cost more than they save, one at a time.
         """
         if len(repairs) > _MOST_TRIALS:
             return repairs
@@ -263,13 +263,13 @@ class _Trials:
                 combinations(repairs, count) for count in range(len(repairs) + 1)
             )
             repairs = min(map(self._scales.fitted, sets), key=self.cost)
-        else:
-            for repair in sorted(repairs, key=lambda each: len(each.component.factors)):
-                rest = [each for each in repairs if each.component is not repair.component]
-                rest = self._scales.fitted(rest)
-                if self.cost(rest) <= self.cost(repairs):
-                    repairs = rest
-        return min((repairs, self._scales.aligned(repairs)), key=self.cost)
+            return min((repairs, *self._scales.aligned(repairs)), key=self.cost)
+        for repair in sorted(repairs, key=lambda each: len(each.component.factors)):
+            rest = [each for each in repairs if each.component is not repair.component]
+            rest = self._scales.fitted(rest)
+            if self.cost(rest) <= self.cost(repairs):
+                repairs = rest
+        return repairs
 
     def cost(self, repairs: Sequence[Repair]) -> int:
         """Cost of the plan with these repairs, multiplications included."""

@@ -4,7 +4,7 @@ value or constant loses bits.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from mezzo.analysis.graph_with_facts import GraphView
@@ -72,23 +72,28 @@ class RepairScales:
 
     def fitted(self, repairs: Sequence[Repair]) -> list[Repair]:
         """The repairs with scales that every constant holds: of those around one that has no room,
-        one takes another scale, or is left out.
+        one takes another scale, or is left out. If one is, all are tried without the margin.
         """
+        fitting = self._fitted(repairs)
+        if len(fitting) == len(repairs):
+            return fitting
+        closer = self._fitted([self._with(each, abs(each.scale) - 1) for each in repairs])
+        return max(fitting, closer, key=len)
+
+    def _fitted(self, repairs: Sequence[Repair]) -> list[Repair]:
         fitting = _Fitting(self, repairs)
         fitting.solve()
         return [each for each in fitting.repairs if each.scale]
 
-    def aligned(self, repairs: Sequence[Repair]) -> list[Repair]:
-        """The repairs with the largest of their scales, where that holds."""
-        largest = max((abs(each.scale) for each in repairs), default=0)
-        scales = [largest if each.scale > 0 else -largest for each in repairs]
-        pairs = zip(repairs, scales, strict=True)
-        return self.fitted(
-            [
-                replace(each, scale=scale) if self.holds(each.component, scale) else each
-                for each, scale in pairs
-            ]
-        )
+    def aligned(self, repairs: Sequence[Repair]) -> Iterator[list[Repair]]:
+        """The repairs with each of their scales for all where it holds, the largest first."""
+        for size in sorted({abs(each.scale) for each in repairs}, reverse=True):
+            yield self.fitted([self._with(each, size) for each in repairs])
+
+    def _with(self, repair: Repair, size: int) -> Repair:
+        """A repair with a scale of another size, if that holds."""
+        scale = size if repair.scale > 0 else -size
+        return replace(repair, scale=scale) if self.holds(repair.component, scale) else repair
 
     def _repair(self, component: Component) -> Repair | None:
         if any(self._count_named[self.graph.values[v].name] > 1 for v in component.factors):
