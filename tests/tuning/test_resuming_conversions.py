@@ -16,6 +16,7 @@ import onnx
 import onnx.parser
 import pytest
 from model_texts import CANCELS, OFFSET
+from test_repair_beside_quantization import LAYERS_DATA, layers
 from test_resuming import Ending
 
 import mezzo
@@ -46,8 +47,13 @@ def case_of(name: str, folder: Path) -> Case:
     if name == "int8":
         options = {"to": "int8", "labels": ["label"], "batch_size": 90, "correct": "none"}
         return Case(DIGITS / "digits.onnx", DIGITS / "heldout.npz", options)
-    onnx.save(onnx.parser.parse_model({"lifted": CANCELS, "repaired": OFFSET}[name]), folder / "model.onnx")
     (folder / "data").mkdir()
+    if name == "int8,fp16":
+        onnx.save(layers(), folder / "model.onnx")
+        for number, batch in enumerate(LAYERS_DATA):
+            np.savez(folder / "data" / f"{number}.npz", **batch)
+        return Case(folder / "model.onnx", folder / "data", {"to": name, "target": "tensorrt", "correct": "smooth"})
+    onnx.save(onnx.parser.parse_model({"lifted": CANCELS, "repaired": OFFSET}[name]), folder / "model.onnx")
     rng = np.random.default_rng(3)
     for number in range(4):
         x, w = rng.standard_normal((4, 8)).astype(np.float32), rng.standard_normal((8, 8)).astype(np.float32)
@@ -55,11 +61,12 @@ def case_of(name: str, folder: Path) -> Case:
     return Case(folder / "model.onnx", folder / "data", {})
 
 
-@pytest.mark.parametrize("name", ["lifted", "repaired", "int8"])
+@pytest.mark.parametrize("name", ["lifted", "repaired", "int8", "int8,fp16"])
 def test_a_conversion_ended_at_any_run_goes_on_as_if_it_had_not_been(name: str, tmp_path: Path) -> None:
     case, counting = case_of(name, tmp_path), Ending(10**9)
     with working_with(counting):
         alone = case.run(tmp_path / "alone.onnx")
+    assert bool(alone[0][0].scaled) == ("," in name)  # type: ignore[index]  # the plan
     rng = random.Random(7)
     runs = counting.done
     assert runs > 10, "there is something to end"

@@ -8,7 +8,7 @@ read and write, have the exponent 0: an operand that must have another exponent 
 multiplied by a power of two before it is read.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from fractions import Fraction
 from itertools import product
 
@@ -22,11 +22,15 @@ from mezzo.tables.scaling import Scaling
 class ScaledGraph(ScaleRows):
     """A graph with the changes that give its values exponents."""
 
-    def components(self, largest: Mapping[int, float]) -> list[Component]:
+    def components(
+        self, largest: Mapping[int, float], freed: Set[int] = frozenset()
+    ) -> list[Component]:
         """The components, each with the largest exponents free. `largest` magnitudes of values by
-        id decide which operand of a product keeps the exponent 0: the smaller one.
+        id decide which operand of a product keeps the exponent 0: the smaller one. Results in
+        `freed` may be scaled although all that their node reads has the exponent 0: an operand is
+        multiplied.
         """
-        return find_components(self, largest)
+        return find_components(self, largest, freed)
 
     def rescaling(self, exponents: Mapping[int, int]) -> Rescaling:
         """The changes with which values have these exponents; all others have 0.
@@ -36,24 +40,39 @@ class ScaledGraph(ScaleRows):
         operands, attributes = dict[Use, int](), dict[tuple[int, str], int]()
         moved = dict[int, int]()
         for node in self._graph.nodes:
-            variables = self._solve(node, exponents)
-            if node.kind is Kind.TIE:
-                continue  # its values agree
-            row = self.row(node)
-            for index, value in self.float_operands(node):
-                term = None if row is None else row.operand(index)
-                if term is not None and term.is_any:
-                    continue
-                wanted = 0 if term is None else self.number_of(node, term, variables)
-                shift = exponents.get(value, 0) - wanted
-                if shift:
-                    operands[self.moved.get(value, Use(node.id, index))] = shift
-                    moved |= dict.fromkeys(self.moved_before(value), -shift)
-            for name, term in {} if row is None else row.attributes.items():
-                shift = -self.number_of(node, term, variables)
-                if shift and name in self.attributes(node):
-                    attributes[node.id, name] = shift
+            of_operands, of_attributes = self.shifts(node, exponents)
+            for index, shift in of_operands.items():
+                value = node.inputs[index]
+                assert value is not None, "an operand that is scaled is there"
+                operands[self.moved.get(value, Use(node.id, index))] = shift
+                moved |= dict.fromkeys(self.moved_before(value), -shift)
+            attributes |= {(node.id, name): shift for name, shift in of_attributes.items()}
         return Rescaling({**exponents, **moved}, operands, attributes)
+
+    def shifts(
+        self, node: Node, exponents: Mapping[int, int]
+    ) -> tuple[dict[int, int], dict[str, int]]:
+        """The powers of two by which a node's operands, by index, and attributes are multiplied.
+        Errors as of `rescaling`.
+        """
+        operands, attributes = dict[int, int](), dict[str, int]()
+        variables = self._solve(node, exponents)
+        if node.kind is Kind.TIE:
+            return operands, attributes  # its values agree
+        row = self.row(node)
+        for index, value in self.float_operands(node):
+            term = None if row is None else row.operand(index)
+            if term is not None and term.is_any:
+                continue
+            wanted = 0 if term is None else self.number_of(node, term, variables)
+            shift = exponents.get(value, 0) - wanted
+            if shift:
+                operands[index] = shift
+        for name, term in {} if row is None else row.attributes.items():
+            shift = -self.number_of(node, term, variables)
+            if shift and name in self.attributes(node):
+                attributes[name] = shift
+        return operands, attributes
 
     def _solve(self, node: Node, exponents: Mapping[int, int]) -> dict[str, int]:
         """The variables of a node's row that give its results their exponents, with the fewest

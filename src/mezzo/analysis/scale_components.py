@@ -25,18 +25,18 @@ class Component:
         return {value: factor * scale for value, factor in self.factors.items() if scale}
 
 
-def find_components(rows: ScaleRows, largest: Mapping[int, float]) -> list[Component]:
-    """The components, each with the largest exponents free. `largest` magnitudes of values by id
-    decide which operand of a product keeps the exponent 0: the smaller one.
-    """
-    return _Builder(rows, largest).components()
+def find_components(
+    rows: ScaleRows, largest: Mapping[int, float], freed: Set[int]
+) -> list[Component]:
+    """The components, as `ScaledGraph.components` says."""
+    return _Builder(rows, largest, freed).components()
 
 
 class _Builder:
     """Joins values with proportional exponents, node by node: a weighted union-find."""
 
-    def __init__(self, graph: ScaleRows, largest: Mapping[int, float]) -> None:
-        self._graph, self._largest = graph, largest
+    def __init__(self, graph: ScaleRows, largest: Mapping[int, float], freed: Set[int]) -> None:
+        self._graph, self._largest, self._freed = graph, largest, freed
         # An element is its factor times its parent. Values come after the element that is 0.
         self._parents = list(range(graph.count + 1))
         self._factors = [Fraction(1)] * (graph.count + 1)
@@ -97,13 +97,18 @@ class _Builder:
         operands = [(row.operand(i), value) for i, value in graph.float_operands(node)]
         results = [(row.result(i), value) for i, value in graph.float_results(node)]
         elements: dict[str, int] = {}
-        bound, free = dict[str, int](), set[str]()
+        bound, free, soft = dict[str, int](), set[str](), dict[str, int]()
         for term, value in operands:
             for name in term.factors if len(term.factors) == 1 else ():
                 if not graph.is_constant(value) and self._find(value + 1)[0] != _ZERO:
                     bound.setdefault(name, value)
                 elif graph.is_constant(value) and graph.is_free(value, node):
                     free.add(name)
+                elif not graph.is_constant(value) and not graph.is_rigid(value):
+                    soft.setdefault(name, value)
+        for term, value in results:
+            if value in self._freed and len(term.factors) == 1 and not term.by_operand:
+                bound = {**{name: soft[name] for name in term.factors if name in soft}, **bound}
         mixed = [term for term, _ in (*operands, *results) if len(term.factors) > 1]
         at_zero = self._read_at_zero(mixed, bound)
         names = {name for term, _ in (*operands, *results) for name in term.factors}

@@ -33,12 +33,12 @@ class ScaleRows:
         for node in view.graph.nodes:
             self._note_movement(node)
 
-    def reader(self, use: Use) -> Node:
-        """The node that computes with a constant: a use's own, or that behind its movements."""
-        node = self._graph.nodes[use.node]
-        while node.outputs and node.outputs[0] in self.moved:
-            node = self._graph.nodes[self._graph.uses[node.outputs[0]][0].node]
-        return node
+    def stored(self, value: int) -> int:
+        """The stored constant that movements hand on as a value; the value itself of any other."""
+        for moved in self.moved_before(value):
+            node = self._graph.producer(moved)
+            value = next(operand for _, operand in self.float_operands(node))
+        return value
 
     def _note_movement(self, node: Node) -> None:
         """Note the result of a movement of a constant, if one node reads it."""

@@ -42,6 +42,7 @@ from mezzo.quantize.corrections import correct_parameters
 from mezzo.tables.facts import Cost
 from mezzo.tuning.goals import ScoreCache
 from mezzo.tuning.repair.attempts import Attempt, Attempts
+from mezzo.tuning.repair.range_repair import repair_ranges
 
 if TYPE_CHECKING:
     import onnx
@@ -137,6 +138,12 @@ def quantize_report(
         dynamic_options = fuse(model, naming_data(dynamic_options, data))[1]
     model, chosen = fuse(model, naming_data(chosen, data))
     ranges = measure_ranges(model, whole)
+    repaired = repair_ranges(model, chosen, ranges)
+    if repaired is not None:
+        model, chosen = repaired
+        ranges = measure_ranges(model, whole.without_files())
+        if dynamic_options is not None:
+            dynamic_options = replace(dynamic_options, scaled=chosen.scaled)
     time_notes = (
         []
         if whole.has_time()

@@ -36,7 +36,7 @@ from mezzo.tuning.measured_costs import Measurement, check_measurable
 from mezzo.tuning.measured_costs import measure as measure_target
 from mezzo.tuning.repair.overflow_protection import convert_on_data
 from mezzo.tuning.repair.range_findings import with_protection
-from mezzo.tuning.repair.range_repair import repair_ranges
+from mezzo.tuning.repair.range_repair import needs_repair, repair_ranges
 from mezzo.tuning.storage.left_in_floats import LeftInFloats
 from mezzo.tuning.storage.tuner import StorageTuner
 from mezzo.tuning.tuner import Tuner
@@ -164,14 +164,18 @@ def tune(
         model, chosen, goal, stored_error, rounded = stored.with_storage()
     graph = model.read(*chosen.planning.floats).graph
     scores = ScoreCache.of(session, graph, dict(chosen.settings))
-    model, chosen = _calibrated(model, chosen, session)
+    fused = model, chosen
+    model, chosen = _calibrated(*fused, session)
     # If the time limit cut corrections short, a resumed run has another model: keep no ranges.
     ranges = measure_ranges(model, session if session.has_time() else session.without_files())
-    repaired = repair_ranges(model, chosen, ranges, lambda problem: table_costs(problem, "")[0])
-    if repaired is not None:
-        model, chosen = repaired
-        ranges = measure_ranges(model, session.without_files())
-        scores = scores.within("repaired ranges")
+    if needs_repair(chosen, ranges):
+        again = session.without_files()
+        own = ranges if model is fused[0] else measure_ranges(fused[0], again)
+        repaired = repair_ranges(*fused, own, lambda problem: table_costs(problem, "")[0])
+        if repaired is not None:
+            model, chosen = _calibrated(*repaired, again)
+            ranges = measure_ranges(model, again)
+            scores = scores.within("repaired ranges")
     chosen = with_protection(model, chosen, ranges)
     measurement: Measurement | None = None
     if measure and ranges.data.samples > 0:  # without a sample there is nothing to run

@@ -104,8 +104,8 @@ def decide_and_apply(
     """
     if given is not None:
         fused = fused_as(model, given, options.planning.target.respellings)
-        model = with_rounded_weights(fused, given).corrected(given.corrected)
-        model = rescaled(model, given.scaled, options.planning.floats)
+        model = with_rounded_weights(fused, given)
+        model = rescaled(model, given.scaled, options.planning.floats).corrected(given.corrected)
     if given is None and options.recalled is not None and not asks_for_more(options):
         return _keep(model, options, options.recalled)
     banned: dict[str, str] = {}

@@ -217,10 +217,15 @@ def without_data(model: Model, options: Options) -> tuple[Model, Options]:
     unchanged if nothing is to be quantized.
     """
     model, options = fuse(model, options)
+    return model, with_placeholders(model, options)
+
+
+def with_placeholders(model: Model, options: Options) -> Options:
+    """The options of `without_data`, of a model in normal form."""
     if options.planning.line.quantized is None:
-        return model, options
+        return options
     if options.planning.is_dynamic:
-        return model, at_run_time(model, options)
+        return at_run_time(model, options)
     reading, judged = judge_model(model, options)
     assert judged.quantizing is not None, "asked where something is to be quantized"
     needs = _asked(reading.graph, judged.quantizing.units)
@@ -234,7 +239,8 @@ def without_data(model: Model, options: Options) -> tuple[Model, Options]:
         "no data gave any range: the plan shows which kernels run, and its scales are placeholders"
     )
     planning = replace(options.planning, quantized=parameters)
-    return model, replace(options, planning=planning, notes=(*options.notes, note))
+    notes = options.notes if note in options.notes else (*options.notes, note)
+    return replace(options, planning=planning, notes=notes)
 
 
 def _storages(needs: "_Asked", dtype: DType) -> dict[str, tuple[DType, bool]]:

@@ -200,7 +200,9 @@ def correct_biases(
     replaying = read_options(Request(to=settings["to"], target=options.planning.target, fuse=fuse))
 
     def carry_out(corrections: Sequence[Correction]) -> tuple[Decided, Artifact]:
-        return convert_model(model, replaying, replace(original, corrected=tuple(corrections)))
+        # The model has the scales of its values already.
+        given = replace(original, corrected=tuple(corrections), scaled=())
+        return convert_model(model, replaying, given)
 
     bias_corrections = corrected_biases(
         model,

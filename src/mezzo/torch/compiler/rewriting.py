@@ -66,7 +66,8 @@ def rewrite(program: Program, options: Options) -> RewrittenGraph:
     try:
         fitted = fit(options, lambda: model.read(*options.planning.floats).graph)
         decided, result = convert_model(model, fitted.options, None)
-        if decided.may_overflow and not program.backward:
+        is_quantized = options.planning.line.quantized is not None  # scales are of given values
+        if decided.may_overflow and not (program.backward or is_quantized):
             model.restore()
             model, repaired = _repaired(model, fitted.options)
             decided, result = convert_model(model, repaired, None)

@@ -4,7 +4,7 @@ of merely suspected nodes, and repair if the outputs fail.
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mezzo.conversion.fusing import fuse
 from mezzo.conversion.recall import recall
@@ -18,7 +18,7 @@ from mezzo.quantize.calibration import hold_out_for_scales, with_parameters
 from mezzo.quantize.corrections import correct_parameters
 from mezzo.tuning.goals import ScoreCache
 from mezzo.tuning.repair.attempts import Attempt, Attempts, check, is_wrong
-from mezzo.tuning.repair.range_repair import cost_against_base, repair_ranges
+from mezzo.tuning.repair.range_repair import cost_against_base, needs_repair, repair_ranges
 from mezzo.tuning.repair.runtime_check import check_on_runtime
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def convert_on_data(
     nodes with the largest error, finally for all.
     """
     attempt, judging, fused = _convert_fused(model, options, session)
-    is_prepared = options.prepares_model and fused is not model and not attempt.options.scaled
+    is_prepared = options.prepares_model and fused is not model
     if is_prepared and options.fuse == "standard" and not attempt.decided.is_quantized:
         # Fusion copied folded weights, which pays only if they get smaller: without quantization
         # the model keeps its form.
@@ -62,18 +62,11 @@ def _convert_fused(
     graph = model.read(*options.planning.floats).graph
     scores = ScoreCache.of(session, graph, dict(options.settings))
     model, options = fuse(model, options)
-    if options.planning.is_dynamic:
-        options = with_parameters(model, options, session)
     if options.planning.is_dynamic or options.planning.line.quantized is None:
         return _decide_and_judge(model, options, session, scores)
     parts, note = hold_out_for_scales(model, session)
-    options = with_parameters(model, options, parts)
-    model, options = correct_parameters(model, options, parts)
-    options = replace(options, notes=(*options.notes, note))
-    ranges = measure_ranges(model, parts)
-    attempts = Attempts(model=model, data=parts.judging, ranges=ranges, scores=scores)
+    attempt, model = _repaired_or_protected(model, options, parts, scores, note)
     is_shared = parts.held_out is None
-    attempt = attempts.best(options, None if is_shared else parts.data)
     attempt = attempt.measuring(shares_data=attempt.measured.shares_data or is_shared)
     return attempt, parts.judging, model
 
@@ -122,33 +115,70 @@ def _decide_and_judge(
 
 
 def _repaired_or_protected(
-    model: "Model", options: Options, session: DataSession, scores: ScoreCache
+    model: "Model",
+    options: Options,
+    session: DataSession,
+    scores: ScoreCache,
+    scale_note: str | None = None,
 ) -> "tuple[Attempt, Model]":
     """The attempt with repaired ranges, and that model, if it is right and costs no more than
-    protection alone; else the attempt that protects.
+    protection alone; else the attempt that protects. `scale_note`: on the data of calibrated
+    scales, if there are any.
     """
-    ranges = measure_ranges(model, session)
-    protecting = Attempts(model=model, data=session.data, ranges=ranges, scores=scores)
+    protecting = _calibrate(model, options, session, scores, scale_note)
+    ranges = protecting.attempts.ranges
+    if not needs_repair(options, ranges):
+        return protecting.best()
+    if protecting.attempts.model is not model:  # corrections changed constants
+        ranges = measure_ranges(model, session.without_files())
     repaired = repair_ranges(model, options, ranges)
     if repaired is None:
-        return protecting.best(options, None), model
-    other, scaled = repaired
-    again = measure_ranges(other, session.without_files())
+        return protecting.best()
     cache = scores.within("repaired ranges")
-    attempt = Attempts(model=other, data=session.data, ranges=again, scores=cache).best(
-        scaled, None
-    )
+    attempt, other = _calibrate(*repaired, session.without_files(), cache, scale_note).best()
     # Nodes that went back to FP32 by price may cost what the repair saves.
     if not attempt.is_wrong and attempt.measured.sensitivity is None:
         return attempt, other
-    protected = protecting.best(options, None)
+    protected, planned = protecting.best()
     graph = model.read(*options.planning.floats).graph
     costs = [
         cost_against_base(each.decided.problem.without_penalties(), each.decided.levels, graph)
         for each in (attempt, protected)
     ]
     is_better = not attempt.is_wrong and (protected.is_wrong or costs[0] <= costs[1])
-    return (attempt, other) if is_better else (protected, model)
+    return (attempt, other) if is_better else (protected, planned)
+
+
+class _Calibrated(NamedTuple):
+    """A calibrated model's options, and attempts at converting it. `scale_data`: as of
+    `Attempts.best`.
+    """
+
+    attempts: Attempts
+    options: Options
+    scale_data: Dataset | None
+
+    def best(self) -> "tuple[Attempt, Model]":
+        return self.attempts.best(self.options, self.scale_data), self.attempts.model
+
+
+def _calibrate(
+    model: "Model",
+    options: Options,
+    session: DataSession,
+    scores: ScoreCache,
+    scale_note: str | None,
+) -> _Calibrated:
+    """Calibrate a model's quantized level, if there is one, correct its constants and measure."""
+    options = with_parameters(model, options, session)
+    data, scale_data = session.data, None
+    if scale_note is not None:
+        model, options = correct_parameters(model, options, session)
+        options = replace(options, notes=(*options.notes, scale_note))
+        data, scale_data = session.judging, session.data if session.held_out is not None else None
+    ranges = measure_ranges(model, session)
+    attempts = Attempts(model=model, data=data, ranges=ranges, scores=scores)
+    return _Calibrated(attempts, options, scale_data)
 
 
 def _on_runtime(model: "Model", attempt: Attempt, data: Dataset, judging: Dataset) -> Attempt:

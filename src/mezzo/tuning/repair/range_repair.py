@@ -4,60 +4,43 @@ FP32's normal range.
 """
 
 import math
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mezzo.analysis.estimates.moments import LOST, Moments
-from mezzo.analysis.graph_with_facts import GraphView
-from mezzo.analysis.power_scales import ScaledGraph
-from mezzo.analysis.scale_components import Component
 from mezzo.analysis.structure import StructureView
 from mezzo.analysis.structure.saturating import may_overflow
-from mezzo.contracts.plans import Rescaling, ScaledValue
+from mezzo.contracts.plans import ScaledValue
 from mezzo.contracts.problem import MeasuredCosts, Problem
 from mezzo.contracts.strategy import conversion_cost
 from mezzo.conversion.judged_model import judge_model
 from mezzo.conversion.rescaling import rescaled
-from mezzo.formats.dtypes import FORMATS, Format
+from mezzo.formats.dtypes import FORMATS, LOW_DTYPES
 from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind
 from mezzo.numerics.measures import Ranges, ValueRange
 from mezzo.numerics.ranges.protection import overflowing, ranges_by_value
 from mezzo.planner.options import Options
 from mezzo.planner.planner import Judged, rows_of
 from mezzo.planner.verdicts.exact_masks import trusted_masks
+from mezzo.quantize.calibration import with_placeholders
 from mezzo.report.layout.numbers import spell_count
 from mezzo.tuning.costs import table_weights
 from mezzo.tuning.repair.range_findings import HEADROOM, with_protection
+from mezzo.tuning.repair.repair_scales import TYPICAL, Repair, RepairScales, exponents_of
 
 if TYPE_CHECKING:
     from mezzo.contracts.frontend import Model
 
-# Repaired values stay this much further below the limit than the ones that need no repair.
-_MARGIN = 2.0
-# A constant is not scaled so far that its typical number has fewer bits than the format's.
-_LEAST_BITS_LEFT = 8.0
-# The quantile of a value's typical numbers: most of a gate's are next to zero, and stay there.
-_TYPICAL = 0.9
 _ESTIMATED = "what plausible inputs lead to"
 # Of more components than this, all are repaired without asking whether each one pays.
 _MOST_TRIALS = 24
-
-
-@dataclass(frozen=True, slots=True)
-class _Repair:
-    """A component with its free integer, and the value that needs it."""
-
-    component: Component
-    scale: int
-    worst: ValueRange
-
-    @property
-    def exponents(self) -> dict[int, int]:
-        return self.component.exponents(self.scale)
+# Of so many, each set is tried.
+_MOST_IN_SETS = 4
 
 
 def repair_ranges(
@@ -67,34 +50,39 @@ def repair_ranges(
     costs_of: Callable[[Problem], MeasuredCosts] | None = None,
 ) -> "tuple[Model, Options] | None":
     """The model with values of large ranges scaled, and options that record it; None if no scale
-    helps: nothing overflows, or what does must stay as it is.
+    helps: nothing overflows, or what does must stay as it is. A quantized level has no parameters
+    yet: they are those of the repaired model.
 
     A component is scaled if the plan costs less for it: the FP32 nodes and casts that it saves,
     against multiplications where it meets what cannot be scaled. `costs_of`: the costs that the
     plan will have, if not those of the tables.
     """
-    low = FORMATS[options.planning.low]
-    is_near = any(each.largest * HEADROOM >= low.overflow_from for each in ranges.values)
-    if not is_near or not _may_repair(options):
+    if not needs_repair(options, ranges):
         return None
+    low = FORMATS[options.planning.low]
     judged = judge_model(model, options)[1]
     graph = model.read(*options.planning.floats).graph
     rows, limited = rows_of(graph), _limits(judged, graph)
     measured = ranges_by_value(graph, ranges.values)
     harmless = may_overflow(StructureView(graph=graph, rows=rows, low=low))
     found = overflowing(graph, rows, low, measured, HEADROOM, limited, harmless)
-    scales = _Scales(graph, low, measured, {value for value, _ in found}, limited)
+    scales = RepairScales(graph, low, measured, {value for value, _ in found}, limited)
 
     def protect(repaired: "Model", scaled: Options, exponents: Mapping[int, int]) -> Options:
-        return with_protection(repaired, scaled, scaled_ranges(ranges, exponents, graph))
+        read = repaired.read(*options.planning.floats).graph
+        known = with_multiplied(scaled_ranges(ranges, exponents, graph), read, graph)
+        return with_protection(repaired, scaled, known)
 
     return _best(scales, _Trials(model, options, scales, protect, costs_of))
 
 
 def repair_estimates(model: "Model", options: Options) -> "tuple[Model, Options] | None":
-    """As `repair_ranges`, by the ranges that plausible inputs lead to, without data."""
+    """As `repair_ranges`, by the ranges that plausible inputs lead to, without data; a quantized
+    level has the parameters of the repaired model.
+    """
     if not _may_repair(options):
         return None
+    options = replace(options, planning=replace(options.planning, quantized=None))
     planning, low = options.planning, FORMATS[options.planning.low]
     judged = judge_model(model, options)[1]
     graph = model.read(*planning.floats).graph
@@ -109,8 +97,9 @@ def repair_estimates(model: "Model", options: Options) -> "tuple[Model, Options]
         for value, moments in enumerate(view.estimates.moments)
         if not moments.flags & LOST and math.isfinite(sizes.get(value, 0.0))
     }
-    scales = _Scales(graph, low, measured, sizes.keys() & measured.keys(), limited)
-    return _best(scales, _Trials(model, options, scales, lambda _, scaled, __: scaled, None))
+    scales = RepairScales(graph, low, measured, sizes.keys() & measured.keys(), limited)
+    best = _best(scales, _Trials(model, options, scales, lambda _, scaled, __: scaled, None))
+    return None if best is None else (best[0], with_placeholders(*best))
 
 
 def _estimated_range(
@@ -129,25 +118,30 @@ def _estimated_range(
         mean_absolute=size,
         has_nan=False,
         has_infinity=False,
-        quantiles=((_TYPICAL, size),),
+        quantiles=((TYPICAL, size),),
         formats={},
         largest_at=_ESTIMATED,
     )
 
 
-def _may_repair(options: Options) -> bool:
-    """Whether ranges are to be repaired, and can be: of one lower float that has a small range."""
-    planning = options.planning
-    is_float_alone = planning.line.quantized is None and not planning.weight_bits
-    return (
-        options.out_of_range == "repair"
-        and is_float_alone
-        and bool(planning.line.others)
-        and not FORMATS[planning.low].is_wide
+def needs_repair(options: Options, ranges: Ranges) -> bool:
+    """Whether values come near the limit of a float whose ranges may be repaired."""
+    return _may_repair(options) and any(
+        each.largest * HEADROOM >= FORMATS[options.planning.low].overflow_from
+        for each in ranges.values
     )
 
 
-def _best(scales: "_Scales", trials: "_Trials") -> "tuple[Model, Options] | None":
+def _may_repair(options: Options) -> bool:
+    """Whether ranges are to be repaired, and can be: of a lower float that has a small range. A
+    quantized format holds any range by its scales.
+    """
+    low = options.planning.low
+    is_narrow = low in LOW_DTYPES.values() and not FORMATS[low].is_wide
+    return options.out_of_range == "repair" and is_narrow
+
+
+def _best(scales: RepairScales, trials: "_Trials") -> "tuple[Model, Options] | None":
     """The model with the repairs that pay; None if none does."""
     repairs = scales.found()
     best = trials.best(repairs) if repairs else []
@@ -157,7 +151,7 @@ def _best(scales: "_Scales", trials: "_Trials") -> "tuple[Model, Options] | None
     return model, replace(options, notes=(*options.notes, _tell(scales, best)))
 
 
-def _tell(scales: "_Scales", repairs: Sequence[_Repair]) -> str:
+def _tell(scales: RepairScales, repairs: Sequence[Repair]) -> str:
     exponents = sorted(exponents_of(repairs).values())
     powers = " to ".join(f"2^{-k}" for k in dict.fromkeys((exponents[0], exponents[-1])))
     graph, changes = scales.graph, scales.rescaling(repairs)
@@ -179,99 +173,6 @@ def _limits(judged: Judged, graph: Graph) -> frozenset[int]:
     return frozenset(v for v, value in enumerate(graph.values) if value.name in names)
 
 
-class _Scales:
-    """The exponents that bring each component's values into a format's range."""
-
-    def __init__(
-        self,
-        graph: Graph,
-        low: Format,
-        measured: Mapping[int, ValueRange],
-        overflowing: Set[int],
-        limited: Set[int],
-    ) -> None:
-        """`measured`: ranges by value id. `limited`: masks, which are no ranges."""
-        self.graph, self.low, self._limited = graph, low, limited
-        self.scaled = ScaledGraph(GraphView(graph, rows_of(graph)))
-        self._measured, self._overflowing = measured, overflowing
-        self._count_named = Counter(value.name for value in graph.values)
-
-    def found(self) -> list[_Repair]:
-        """The components that overflow, each with the smallest scale that holds its values and
-        loses none of their bits.
-        """
-        largest = {value: measured.largest for value, measured in self._measured.items()}
-        candidates = [
-            repair
-            for component in self.scaled.components(largest)
-            if not self._overflowing.isdisjoint(component.factors)
-            if (repair := self._repair(component)) is not None
-        ]
-        while candidates and (bad := self._without_room(candidates)):
-            kept = [each for each in candidates if bad.isdisjoint(each.component.factors)]
-            assert len(kept) < len(candidates), "only repairs scale constants"
-            candidates = kept
-        return candidates
-
-    def _repair(self, component: Component) -> _Repair | None:
-        if any(self._count_named[self.graph.values[v].name] > 1 for v in component.factors):
-            return None  # a plan could not name them
-        measured = [
-            (self._measured[value], factor)
-            for value, factor in component.factors.items()
-            if value in self._measured
-        ]
-        hit = [self._measured[v] for v in self._overflowing if v in component.factors]
-        worst = max(hit, key=lambda each: each.largest)
-        sign = next(1 if f > 0 else -1 for each, f in measured if each is worst)
-        needed = max(
-            (-(-self._bits_over(each) // abs(f)) for each, f in measured if f * sign > 0),
-            default=0,
-        )
-        scale = sign * needed
-        if all(self._fits(each, factor * scale) for each, factor in measured):
-            return _Repair(component, scale, worst)
-        return None
-
-    def _bits_over(self, measured: ValueRange) -> int:
-        """The smallest exponent that holds a value with headroom."""
-        limit = self.low.overflow_from / (HEADROOM * _MARGIN)
-        return math.floor(math.log2(measured.largest / limit)) + 1 if measured.largest else 0
-
-    def _fits(self, measured: ValueRange, exponent: int) -> bool:
-        """Whether a value is in the range at an exponent, and no typical number of it becomes
-        subnormal that was not.
-        """
-        is_below = math.ldexp(measured.largest, -exponent) * HEADROOM < self.low.overflow_from
-        normal = self.low.smallest_normal
-        return is_below and not any(
-            math.ldexp(number, -exponent) < normal <= number
-            for share, number in measured.quantiles
-            if share == _TYPICAL
-        )
-
-    def _without_room(self, repairs: Sequence[_Repair]) -> frozenset[int]:
-        """Values read together with constants that would leave the format's range."""
-        bad = set[int]()
-        for use, exponent in self.rescaling(repairs).operands.items():
-            node = self.graph.nodes[use.node]
-            value = node.inputs[use.operand]
-            facts = None if value is None else self.graph.constants.get(value)
-            if facts is None or value in self._limited:
-                continue
-            largest = math.ldexp(facts.largest, exponent)
-            typical = math.ldexp(facts.rms or facts.largest, exponent)
-            floor = self.low.smallest_normal * _LEAST_BITS_LEFT
-            is_faint = exponent < 0 and 0.0 < typical < floor
-            if largest >= self.low.overflow_from or is_faint:
-                reader = self.scaled.reader(use)
-                bad.update(reader.present_inputs, reader.present_outputs)
-        return frozenset(bad)
-
-    def rescaling(self, repairs: Sequence[_Repair]) -> Rescaling:
-        return self.scaled.rescaling(exponents_of(repairs))
-
-
 def scaled_ranges(ranges: Ranges, exponents: Mapping[int, int], graph: Graph) -> Ranges:
     """Ranges of the repaired model, without what formats lose of them."""
     by_name = {graph.values[value].name: k for value, k in exponents.items()}
@@ -280,33 +181,58 @@ def scaled_ranges(ranges: Ranges, exponents: Mapping[int, int], graph: Graph) ->
         k = by_name.get(each.value, 0)
         if not k:
             return each
-        quantiles = tuple((share, math.ldexp(number, -k)) for share, number in each.quantiles)
-        return replace(
-            each,
-            minimum=math.ldexp(each.minimum, -k),
-            maximum=math.ldexp(each.maximum, -k),
-            mean_absolute=math.ldexp(each.mean_absolute, -k),
-            quantiles=quantiles,
-            formats={},
-        )
+        return _times(each, math.ldexp(1.0, -k))
 
     return replace(ranges, values=tuple(map(scaled, ranges.values)))
 
 
-def exponents_of(repairs: Sequence[_Repair]) -> dict[int, int]:
-    """The exponents of all values, by id."""
-    return {value: k for repair in repairs for value, k in repair.exponents.items()}
+def _times(each: ValueRange, factor: float) -> ValueRange:
+    """A range times a positive factor, without what formats lose of it."""
+    return replace(
+        each,
+        minimum=each.minimum * factor,
+        maximum=each.maximum * factor,
+        mean_absolute=each.mean_absolute * factor,
+        quantiles=tuple((share, number * factor) for share, number in each.quantiles),
+        formats={},
+    )
+
+
+def with_multiplied(ranges: Ranges, graph: Graph, given: Graph) -> Ranges:
+    """Ranges of the repaired model with those of its added multiplications. `graph`: the repaired
+    one, `given`: the graph without scales.
+    """
+    known = ranges_by_value(graph, ranges.values)
+    by_name = {each.value: each for each in ranges.values}
+    for node in graph.nodes:
+        factor = graph.constants.get(node.present_inputs[-1]) if node.present_inputs else None
+        is_added = node.kind is Kind.OP and node.op == "Mul" and node.name not in given.by_name
+        if not is_added or factor is None or factor.number is None:
+            continue
+        value, result = node.present_inputs[0], node.present_outputs[0]
+        # A graph output is renamed before it is multiplied.
+        before = known.get(value) or by_name.get(graph.values[result].name)
+        if before is not None:
+            known |= {value: before, result: _times(before, factor.number)}
+    named = (
+        replace(each, value=graph.values[value].name, node=graph.producer(value).name)
+        for value, each in known.items()
+    )
+    return replace(ranges, values=tuple(named))
 
 
 def cost_against_base(problem: Problem, levels: Sequence[int], given: Graph) -> int:
     """Cost of a plan against the given model in the base: conversions and added multiplications,
-    less what lower levels gain.
+    less what lower levels gain. A multiplication gains nothing by its level: the policy's worth of
+    a low node would pay for adding some.
     """
-    weights = table_weights(problem)
-    added = [node.id for node in problem.graph.nodes if node.name not in given.by_name]
+    nodes = problem.graph.nodes
+    is_added = np.array([n.kind is Kind.OP and n.name not in given.by_name for n in nodes], bool)
     gains = np.take_along_axis(problem.gains, np.array(levels, np.int64)[None], axis=0)[0]
-    multiplied = int(weights[added].sum()) + len(added) * problem.prices.cast_launch
-    return conversion_cost(problem, levels) + multiplied - int(gains[~problem.is_absent].sum())
+    multiplied = int(table_weights(problem)[is_added].sum())
+    launched = int(is_added.sum()) * problem.prices.cast_launch
+    gained = int(gains[~problem.is_absent & ~is_added].sum())
+    return conversion_cost(problem, levels) + multiplied + launched - gained
 
 
 class _Trials:
@@ -316,28 +242,38 @@ class _Trials:
         self,
         model: "Model",
         options: Options,
-        scales: _Scales,
+        scales: RepairScales,
         protect: "Callable[[Model, Options, Mapping[int, int]], Options]",
         costs_of: Callable[[Problem], MeasuredCosts] | None,
     ) -> None:
         """`protect`: options of a repaired model, given the exponents of the model's values."""
         self._model, self._options, self._scales = model, options, scales
         self._protect, self._costs_of = protect, costs_of
-        self._costs: dict[tuple[int, ...], int] = {}
+        self._costs: dict[tuple[tuple[int, int], ...], int] = {}
 
-    def best(self, repairs: list[_Repair]) -> list[_Repair]:
-        """The repairs without those that cost more than they save, one at a time."""
+    def best(self, repairs: list[Repair]) -> list[Repair]:
+        """The repairs that pay. Of a few, the cheapest set, with one scale for all where that is
+        cheaper, as values that are multiplied alike share a multiplication; of more, all but those
+        that cost more than they save, one at a time.
+        """
         if len(repairs) > _MOST_TRIALS:
             return repairs
+        if len(repairs) <= _MOST_IN_SETS:
+            sets = chain.from_iterable(
+                combinations(repairs, count) for count in range(len(repairs) + 1)
+            )
+            repairs = min(map(self._scales.fitted, sets), key=self.cost)
+            return min((repairs, *self._scales.aligned(repairs)), key=self.cost)
         for repair in sorted(repairs, key=lambda each: len(each.component.factors)):
-            rest = [each for each in repairs if each is not repair]
+            rest = [each for each in repairs if each.component is not repair.component]
+            rest = self._scales.fitted(rest)
             if self.cost(rest) <= self.cost(repairs):
                 repairs = rest
         return repairs
 
-    def cost(self, repairs: Sequence[_Repair]) -> int:
+    def cost(self, repairs: Sequence[Repair]) -> int:
         """Cost of the plan with these repairs, multiplications included."""
-        key = tuple(id(repair) for repair in repairs)
+        key = tuple((id(repair.component), repair.scale) for repair in repairs)
         if key not in self._costs:
             model, options = self.applied(repairs)
             options = self._protect(model, options, exponents_of(repairs))
@@ -348,7 +284,7 @@ class _Trials:
             self._costs[key] = cost_against_base(problem, levels, self._scales.graph)
         return self._costs[key]
 
-    def applied(self, repairs: Sequence[_Repair]) -> "tuple[Model, Options]":
+    def applied(self, repairs: Sequence[Repair]) -> "tuple[Model, Options]":
         """The model with these repairs, and options that record them."""
         values = self._scales.graph.values
         scaled = tuple(
