@@ -39,7 +39,7 @@ _UNRUN = {
     "it times models": 1,
     "such a folder is not at hand": 6,
     "half an hour, and needs torch": 2,
-    "minutes to hours, on the machine that is named": 73,
+    "minutes to hours, on the machine that is named": 74,
     "needs CUDA": 1,
     "needs TensorRT": 1,
     "needs a transformer": 2,
