@@ -340,11 +340,11 @@ def test_a_compiled_module_is_the_module() -> None:
         ({"polcy": "balanced"}, "option 'polcy' is unknown (did you mean 'policy'?)"),
         ({"policy": "no-such"}, "no-such"),
         (
-            {"to": "int8"},
-            "to is 'int8', and a model in ATen is converted to fp16 or bf16 alone; choose one of these, or for others "
-            "export the module to ONNX and convert that",
+            {"to": "fp8"},
+            "to is 'fp8', and a model in ATen is converted to fp16, bf16 or int8 alone; choose one of these, or for "
+            "others export the module to ONNX and convert that",
         ),
-        ({"to": "int8,fp16", "target": "tensorrt"}, "is converted to fp16 or bf16 alone"),
+        ({"to": "fp8,fp16", "target": "tensorrt"}, "is converted to fp16, bf16 or int8 alone"),
         ({"io": "low"}, "option 'io' is of converted models"),
         ({"mode": "fast"}, "mode 'fast' is unknown; choose one of"),
         ({"options": "max-autotune"}, "options are 'max-autotune'; give a mapping of Inductor's"),

@@ -10,7 +10,7 @@ import driving  # needs torch
 import torch
 from torch import fx, nn
 
-from mezzo.aten import apply
+from mezzo.aten.edit import apply
 from mezzo.aten.handed import HandedModel
 from mezzo.aten.model import TorchModel
 from mezzo.aten.program import Program

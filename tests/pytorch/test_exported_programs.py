@@ -334,10 +334,10 @@ def test_ports_are_inputs_and_outputs_in_their_types() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"target": "torch-cuda"}, {"target": "onnxruntime-cpu", "data": "random"}])
-@pytest.mark.parametrize("to", ["int8", "int8,bf16", "fp8"])
+@pytest.mark.parametrize("to", ["fp8", "fp8,bf16", "int4"])
 def test_formats_that_programs_cannot_have_are_told_with_what_to_do(to: str, options: dict[str, str]) -> None:
-    said = f"to is '{to}', and a model in ATen is converted to fp16 or bf16 alone; choose one of these, or for others "
-    with pytest.raises(InputError, match=f"^{said}export the module to ONNX and convert that$"):
+    said = f"to is '{to}', and a model in ATen is converted to fp16, bf16 or int8 alone; choose one of these, or for "
+    with pytest.raises(InputError, match=f"^{said}others export the module to ONNX and convert that$"):
         mezzo.convert(exported(nn.Linear(8, 8), torch.zeros(2, 8)), to=to, **options)  # type: ignore[arg-type]
 
 

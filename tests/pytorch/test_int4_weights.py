@@ -299,5 +299,5 @@ def test_formats_without_a_kernel_are_refused(to: str, message: str) -> None:
 def test_other_devices_and_exported_programs_are_refused() -> None:
     with pytest.raises(InputError, match="target 'torch-cuda' names no kernel that reads weights in int4"):
         read_settings({"to": _TO}).planning("cuda")
-    with pytest.raises(InputError, match="a model in ATen is converted to fp16 or bf16 alone"):
+    with pytest.raises(InputError, match="a model in ATen is converted to fp16, bf16 or int8 alone"):
         mezzo.torch.export(nn.Linear(64, 80), (torch.randn(1, 64),), to=_TO)

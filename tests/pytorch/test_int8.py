@@ -93,7 +93,7 @@ def test_what_must_stay_in_floats_runs_in_bf16() -> None:
     found = Counter(
         line.rpartition(" ")[2] for line in precisions(mezzo.convert(attention, to="int8,bf16", data=data).plan)
     )
-    assert found["int8"] >= 4
+    assert found["int8"] >= 2  # the projections
     assert found["bf16"] >= 1  # attention itself
 
 
@@ -143,11 +143,10 @@ def test_budgets_and_sensitivities_know_int8() -> None:
     tuned = mezzo.tune(exported(), to="int8,bf16", target="torch-cpu", data=batches(), max_error=0.013)
     counts = Counter(line.rpartition(" ")[2] for line in precisions(tuned.plan))
     assert 0 < counts["int8"] < 4  # of five: it has room for some
-    assert (
-        error(tuned.model.module()(rows(99, 256)), layers()(rows(99, 256))) < 0.0143
-    )  # on unseen data, within a tenth of the budget
-    found = mezzo.sensitivity(exported(), to="int8", target="torch-cpu", data=batches())
-    assert len(found.units) == 3
+    found, right = (torch.cat([run(rows(seed)) for seed in range(99, 131)]) for run in (tuned.model.module(), layers()))
+    assert error(found, right) < 0.0143  # on unseen data, within a tenth of the budget
+    sensitivity = mezzo.sensitivity(exported(), to="int8", target="torch-cpu", data=batches())
+    assert len(sensitivity.units) == 3
 
 
 # -- compiled modules ------------------------------------------------------------------------------------------------

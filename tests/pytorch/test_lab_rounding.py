@@ -204,5 +204,5 @@ def test_an_emulator_refuses_what_it_cannot_run():
         emulator.run(feeds, {99: DType.BFLOAT16})
     with pytest.raises(InputError, match="was not made for f16; its formats are bf16"):
         emulator.run(feeds, dict.fromkeys(range(count), DType.FLOAT16))
-    with pytest.raises(ContractError, match="int8 is not emulated in PyTorch programs; the formats are bf16, f16"):
-        model.lab.emulator(model.read(DType.BFLOAT16), [DType.QUANTIZED8])
+    with pytest.raises(ContractError, match="i4 is not emulated in PyTorch programs; the formats are bf16, f16"):
+        model.lab.emulator(model.read(DType.BFLOAT16), [DType.INT4])

@@ -117,9 +117,12 @@ class _Exporter:
         return self._rebuild()
 
     def _hold_constants(self) -> None:
-        """Make constants that the edits have added inputs of the graph, as buffers."""
+        """Make constants that the edits have added inputs of the graph, as buffers, before those of
+        the user.
+        """
         inputs = self.graph.find_nodes(op="placeholder")
-        first = next(node for node in inputs if self.specs[node.name].kind is InputKind.USER_INPUT)
+        given = (node for node in inputs if self.specs[node.name].kind is InputKind.USER_INPUT)
+        first = next(given, next(iter(self.graph.nodes)))
         for node in [node for node in self.graph.nodes if node.op == "get_attr"]:
             name = str(node.target)
             if hasattr(self.exported.graph_module, name):

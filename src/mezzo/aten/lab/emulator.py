@@ -8,7 +8,7 @@ import torch
 from torch import fx
 
 from mezzo.aten.edit.quantizing import round_through_integers
-from mezzo.aten.lab.rounding import FORMATS, round_through
+from mezzo.aten.lab.rounding import EMULATED, round_through
 from mezzo.aten.lab.runner import AtenRunner, failure, wide
 from mezzo.aten.read.read import TorchReading
 from mezzo.common.errors import ContractError, InputError
@@ -36,9 +36,9 @@ class AtenEmulator:
         quantized: QuantizedPorts = NO_PORTS,
     ) -> None:
         """Raises ContractError: a format cannot be emulated."""
-        unsupported = [dtype for dtype in formats if dtype not in FORMATS | QUANTIZED]
+        unsupported = [dtype for dtype in formats if dtype not in EMULATED]
         if unsupported:
-            supported = ", ".join(sorted(map(str, FORMATS)))
+            supported = ", ".join(sorted(map(str, EMULATED)))
             raise ContractError(
                 f"{unsupported[0]} is not emulated in PyTorch programs; the formats are {supported}"
             )

@@ -14,7 +14,7 @@ from mezzo.aten.lab.inputs import TorchInputs
 from mezzo.aten.lab.instruments import AtenInstruments
 from mezzo.aten.lab.observer import AtenObserver
 from mezzo.aten.lab.pairs import AtenPair
-from mezzo.aten.lab.rounding import FORMATS
+from mezzo.aten.lab.rounding import EMULATED
 from mezzo.aten.lab.runner import AtenRunner, tensors_of, wide
 from mezzo.aten.lab.subject import TorchSubject
 from mezzo.aten.program import Program
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class TorchLab:
     """The lab of one program. `arithmetic` computes the reference; default: its own types."""
 
-    formats: Collection[DType] = FORMATS | {DType.QUANTIZED8}
+    formats: Collection[DType] = EMULATED
     profiler: "Profiler | None" = None
 
     def __init__(self, program: Program, arithmetic: Arithmetic | None = None) -> None:

@@ -6,6 +6,7 @@ from mezzo.aten.program import FROM_DTYPE
 from mezzo.formats.dtypes import DType
 
 FORMATS = frozenset({DType.FLOAT16, DType.BFLOAT16, DType.FLOAT8E4M3FN, DType.FLOAT8E5M2})
+EMULATED = FORMATS | {DType.QUANTIZED8}
 LOW_TYPES = frozenset(FROM_DTYPE[dtype] for dtype in FORMATS)
 
 # Magnitudes above 464 round past E4M3FN's maximum: 464 ties to 448, which is even.
