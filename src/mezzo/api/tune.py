@@ -168,7 +168,7 @@ def tune(
     model, chosen = _calibrated(*fused, session)
     # If the time limit cut corrections short, a resumed run has another model: keep no ranges.
     ranges = measure_ranges(model, session if session.has_time() else session.without_files())
-    if needs_repair(chosen, ranges):
+    if needs_repair(model, chosen, ranges):
         again = session.without_files()
         own = ranges if model is fused[0] else measure_ranges(fused[0], again)
         repaired = repair_ranges(*fused, own, lambda problem: table_costs(problem, "")[0])

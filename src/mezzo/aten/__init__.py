@@ -30,6 +30,7 @@ class TorchFrontend(Frontend):
         elsewhere="for others export the module to ONNX and convert that",
     )
     formats = (*LOW_DTYPES, "int8")
+    rescales = True
     corrections = (LEAVE,)
 
     @property

@@ -52,8 +52,9 @@ class Frontend(ABC):
     the version of the dialect from which a weight in blocks can be dequantized;
     `casts_since`: that from which a low float can be cast, where that is not the first; `rewrites`:
     whether models can be written with operators in place of others before they are planned;
-    `corrections`: steps of `correct` that its models can take. Every source is offered to every
-    front end, so importing one must not load its libraries.
+    `rescales`: whether values can have power-of-two scales; `corrections`: steps of `correct` that
+    its models can take. Every source is offered to every front end, so importing one must not load
+    its libraries.
     """
 
     name: ClassVar[str]
@@ -65,6 +66,7 @@ class Frontend(ABC):
     blocks_since: ClassVar[int | None] = None
     casts_since: ClassVar[Mapping[DType, int]] = MappingProxyType({})
     rewrites: ClassVar[bool] = False
+    rescales: ClassVar[bool] = False
     corrections: ClassVar[Collection[str]] = STEPS
 
     @property

@@ -27,6 +27,7 @@ class OnnxFrontend(Frontend):
     blocks_since = 21  # of DequantizeLinear with `block_size`
     casts_since = MappingProxyType({DType.BFLOAT16: 13})
     rewrites = True
+    rescales = True
 
     def opens(self, source: object) -> bool:
         return type(source).__module__.partition(".")[0] in ("onnx", "onnx_ir")

@@ -127,7 +127,7 @@ def _repaired_or_protected(
     """
     protecting = _calibrate(model, options, session, scores, scale_note)
     ranges = protecting.attempts.ranges
-    if not needs_repair(options, ranges):
+    if not needs_repair(model, options, ranges):
         return protecting.best()
     if protecting.attempts.model is not model:  # corrections changed constants
         ranges = measure_ranges(model, session.without_files())

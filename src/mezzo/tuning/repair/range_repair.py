@@ -57,7 +57,7 @@ def repair_ranges(
     against multiplications where it meets what cannot be scaled. `costs_of`: the costs that the
     plan will have, if not those of the tables.
     """
-    if not needs_repair(options, ranges):
+    if not needs_repair(model, options, ranges):
         return None
     low = FORMATS[options.planning.low]
     judged = judge_model(model, options)[1]
@@ -80,7 +80,7 @@ def repair_estimates(model: "Model", options: Options) -> "tuple[Model, Options]
     """As `repair_ranges`, by the ranges that plausible inputs lead to, without data; a quantized
     level has the parameters of the repaired model.
     """
-    if not _may_repair(options):
+    if not _may_repair(model, options):
         return None
     options = replace(options, planning=replace(options.planning, quantized=None))
     planning, low = options.planning, FORMATS[options.planning.low]
@@ -124,21 +124,21 @@ def _estimated_range(
     )
 
 
-def needs_repair(options: Options, ranges: Ranges) -> bool:
+def needs_repair(model: "Model", options: Options, ranges: Ranges) -> bool:
     """Whether values come near the limit of a float whose ranges may be repaired."""
-    return _may_repair(options) and any(
+    return _may_repair(model, options) and any(
         each.largest * HEADROOM >= FORMATS[options.planning.low].overflow_from
         for each in ranges.values
     )
 
 
-def _may_repair(options: Options) -> bool:
+def _may_repair(model: "Model", options: Options) -> bool:
     """Whether ranges are to be repaired, and can be: of a lower float that has a small range. A
     quantized format holds any range by its scales.
     """
     low = options.planning.low
     is_narrow = low in LOW_DTYPES.values() and not FORMATS[low].is_wide
-    return options.out_of_range == "repair" and is_narrow
+    return options.out_of_range == "repair" and model.frontend.rescales and is_narrow
 
 
 def _best(scales: RepairScales, trials: "_Trials") -> "tuple[Model, Options] | None":
