@@ -55,7 +55,7 @@ _UNRUN = {
     "needs torch and transformers": 6,
     "hours, and needs torch": 1,
     "seven minutes, and needs torch": 1,
-    "needs torch, transformers and a CPU with AVX512-BF16": 4,
+    "needs torch, transformers and a CPU with AVX512-BF16": 5,
     "needs torch, transformers, hours, and a CPU with AMX or AVX512-BF16, or a GPU": 1,
     "needs torch, onnxscript": 4,
     "needs PIL": 2,
