@@ -45,7 +45,7 @@ class ScaledGraph(ScaleRows):
                 value = node.inputs[index]
                 assert value is not None, "an operand that is scaled is there"
                 operands[self.moved.get(value, Use(node.id, index))] = shift
-                moved |= dict.fromkeys(self.moved_before(value), -shift)
+                moved |= {each: -shift for each in self.movements(value) if each in self.moved}
             attributes |= {(node.id, name): shift for name, shift in of_attributes.items()}
         return Rescaling({**exponents, **moved}, operands, attributes)
 

@@ -33,13 +33,6 @@ class ScaleRows:
         for node in view.graph.nodes:
             self._note_movement(node)
 
-    def stored(self, value: int) -> int:
-        """The stored constant that movements hand on as a value; the value itself of any other."""
-        for moved in self.moved_before(value):
-            node = self._graph.producer(moved)
-            value = next(operand for _, operand in self.float_operands(node))
-        return value
-
     def _note_movement(self, node: Node) -> None:
         """Note the result of a movement of a constant, if one node reads it."""
         facts = self._view.rows[node.id]
@@ -52,12 +45,13 @@ class ScaleRows:
         if is_read_once and self.is_constant(value) and self.is_free(value, node):
             self.moved[results[0][1]] = self.moved.get(value, Use(node.id, index))
 
-    def moved_before(self, value: int) -> Iterator[int]:
-        """A moved constant's values, from the last one."""
+    def movements(self, value: int) -> Iterator[int]:
+        """A value, and what it is moved from, back to the stored constant."""
+        yield value
         while value in self.moved:
-            yield value
             node = self._graph.producer(value)
             value = next(operand for _, operand in self.float_operands(node))
+            yield value
 
     def row(self, node: Node) -> Scaling | None:
         """The row of an operator; None if its operands and results have the exponent 0."""

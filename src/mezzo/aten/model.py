@@ -101,12 +101,10 @@ class TorchModel:
     def weights(
         self, reading: AnyReading, values: Sequence[int]
     ) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
-        torch_reading = own_reading(reading)
+        torch_reading, constants = own_reading(reading), self.original.constants
         for value in values:
             holder = torch_reading.holders[value]
-            program = self.original
-            known = {**program.weights, **program.scaled}
-            weight = None if holder is None else known.get(holder.name)
+            weight = None if holder is None else constants.get(holder.name)
             if (
                 holder is not None
                 and weight is not None

@@ -76,6 +76,11 @@ class Program:
     around: Mark | None = None
     backward: frozenset[fx.Node] = frozenset()
 
+    @property
+    def constants(self) -> Mapping[str, ProgramTensor]:
+        """The weights and their products with powers of two, by node name."""
+        return {**self.weights, **self.scaled}
+
     def copied(self) -> fx.Graph:
         """A copy of the graph whose nodes have the same names, in the same order."""
         graph = copy.deepcopy(self.graph)

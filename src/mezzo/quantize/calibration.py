@@ -62,6 +62,10 @@ class Needs:
         """The values whose ranges are needed."""
         return self.asked.operands.keys()
 
+    def of_weights(self, model: Model) -> dict[str, Quantization]:
+        """The parameters of the weights that quantized kernels may read, by name."""
+        return _of_weights(model, self.reading, self.asked)
+
     def watched(self, data: DataSource, batches: int, collector: Collector) -> Watched:
         """The same with statistics of data."""
         return Watched(
@@ -201,14 +205,8 @@ def _without_suspicions(options: Options) -> Options:
 
 def at_run_time(model: Model, options: Options) -> Options:
     """The options with weight parameters alone, for dynamic quantization, which needs no others."""
-    parameters = parameters_of_weights(model, options)
+    parameters = needs_of(model, options).of_weights(model)
     return replace(options, planning=replace(options.planning, quantized=parameters))
-
-
-def parameters_of_weights(model: Model, options: Options) -> dict[str, Quantization]:
-    """The parameters of the weights that quantized kernels may read, by name."""
-    needs = needs_of(model, options)
-    return _of_weights(model, needs.reading, needs.asked)
 
 
 def without_data(model: Model, options: Options) -> tuple[Model, Options]:

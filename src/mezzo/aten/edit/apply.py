@@ -89,7 +89,6 @@ class _Applier:
         program = reading.program
         self.twin: dict[fx.Node, fx.Node] = dict(zip(program.graph.nodes, graph.nodes, strict=True))
         self.mode = fake_mode_of(program.graph)
-        self.last_input = next(reversed(graph.find_nodes(op="placeholder")), None)
         self.native = {edit.value: edit.dtype for edit in edits if isinstance(edit, Retype)}
         self.stored = {
             edit.value: edit.storage for edit in edits if isinstance(edit, StoreInBlocks)
@@ -163,10 +162,7 @@ class _Applier:
         assert source is not None, "a number among arguments is not quantized"
         fake = source.meta["val"]
         integers = as_dtype(self.mode, fake, FROM_DTYPE[how.dtype])
-        behind, scales, zero_points = source, None, None
-        if source.op == "placeholder":
-            assert self.last_input is not None, "an input is behind no other"
-            behind = self.last_input
+        behind, scales, zero_points = self.journal.behind(source), None, None
         if how.axis is not None:
             name = self.reading.graph.values[value].name
             tensors = tensors_of(how, name)
@@ -318,9 +314,8 @@ class _Applier:
     def _put_behind(
         self, source: fx.Node, target: Any, arguments: tuple[Any, ...], value: torch.Tensor
     ) -> fx.Node:
-        behind = self.last_input if source.op == "placeholder" else source
-        assert behind is not None, "an input is behind no other"
-        return self.journal.add(behind, target, arguments, {**inherited(source), "val": value})
+        meta = {**inherited(source), "val": value}
+        return self.journal.add(self.journal.behind(source), target, arguments, meta)
 
     def _refused(self) -> Fault | None:
         """The first call that PyTorch rejects, as a fault; None if all are valid."""

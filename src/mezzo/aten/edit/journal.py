@@ -13,9 +13,17 @@ class EditJournal:
 
     def __init__(self, graph: fx.Graph) -> None:
         self._graph = graph
+        self._last_input = next(reversed(graph.find_nodes(op="placeholder")), None)
         self._added: list[fx.Node] = []
         self._arguments: dict[fx.Node, Arguments] = {}
         self._meta: dict[tuple[fx.Node, str], object] = {}
+
+    def behind(self, source: fx.Node) -> fx.Node:
+        """The node after which users of a node may be inserted: the last input, for an input."""
+        if source.op != "placeholder":
+            return source
+        assert self._last_input is not None, "an input is behind no other"
+        return self._last_input
 
     def add(
         self, behind: fx.Node, target: Any, arguments: tuple[Any, ...], meta: dict[str, Any]

@@ -23,7 +23,6 @@ _OF_CHANNELS = (
     _OPERATORS.dequantize_per_channel.default,
 )
 QUANTIZE = frozenset({_OF_TENSORS[0], _OF_CHANNELS[0]})
-DEQUANTIZE = frozenset({_OF_TENSORS[1], _OF_CHANNELS[1]})
 
 
 def calls_of(how: Quantization) -> tuple[Any, Any]:

@@ -4,7 +4,6 @@ Decides nothing.
 """
 
 import itertools
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -44,7 +43,6 @@ class _Rescaler:
         self.reading, self.changes, self.graph, self.journal = reading, changes, graph, journal
         nodes = reading.program.graph.nodes
         self.twin: dict[fx.Node, fx.Node] = dict(zip(nodes, graph.nodes, strict=True))
-        self.last_input = next(reversed(graph.find_nodes(op="placeholder")), None)
         self.products: dict[tuple[int, int], fx.Node] = {}  # by value and exponent
         self.scaled = dict(reading.program.scaled)
 
@@ -97,10 +95,8 @@ class _Rescaler:
         """A value times 2^exponent, behind all calls of its producer."""
         if (value, exponent) not in self.products:
             node, producer = self.twin[source], self.reading.graph.producer(value)
-            behind = max(node, *(self.twin[call] for call in self.reading.calls[producer.id]), node)
-            if node.op == "placeholder":
-                assert self.last_input is not None, "an input is behind no other"
-                behind = self.last_input
+            calls = [self.twin[call] for call in self.reading.calls[producer.id]]
+            behind = max([self.journal.behind(node), *calls])
             own = {**inherited(node), "val": node.meta["val"]}
             meta = with_scale(own, exponent_of(node) - exponent, inserted=True)
             product = self.journal.add(behind, MULTIPLY, (node, 2.0**exponent), meta)
@@ -111,7 +107,7 @@ class _Rescaler:
 
     def _note_constant(self, source: fx.Node, product: fx.Node, exponent: int) -> None:
         program = self.reading.program
-        weight: ProgramTensor | None = _constants_of(program).get(source.name)
+        weight: ProgramTensor | None = program.constants.get(source.name)
         if weight is None and source.op == "get_attr":
             weight = ProgramTensor(str(source.target), lambda: attribute_of(program.owner, source))
         if weight is not None:
@@ -119,7 +115,3 @@ class _Rescaler:
             self.scaled[product.name] = ProgramTensor(
                 name, weight.tensor, weight.exponent + exponent
             )
-
-
-def _constants_of(program: Program) -> Mapping[str, ProgramTensor]:
-    return {**program.weights, **program.scaled}

@@ -9,7 +9,7 @@ from mezzo.contracts.reading import Reading
 from mezzo.formats.quantization import Quantization
 from mezzo.ir.nodes import Kind
 from mezzo.planner.options import Options
-from mezzo.quantize.calibration import parameters_of_weights
+from mezzo.quantize.calibration import needs_of
 from mezzo.tables.policy import NamedFinding
 
 
@@ -35,9 +35,10 @@ def with_scales(program: Program, options: Options, scales: GraphScales) -> Opti
     of weights are found anew: frozen weights have other names.
     """
     model, planning = HandedModel(program), options.planning
-    found = scales.get(names_of(model.read(*planning.floats)))
+    needs = needs_of(model, options)
+    found = scales.get(names_of(needs.reading))
     if found is None:
         return replace(options, planning=replace(planning, quantized={}))
-    parameters = {**found.parameters, **parameters_of_weights(model, options)}
+    parameters = {**found.parameters, **needs.of_weights(model)}
     planning = replace(planning, quantized=parameters, coarse=found.coarse)
     return replace(options, planning=planning)

@@ -156,7 +156,8 @@ class RepairScales:
         for index, shift in self.scaled.shifts(node, exponents)[0].items():
             value = node.inputs[index]
             assert value is not None, "an operand that is scaled is there"
-            facts = self.graph.constants.get(self.scaled.stored(value))
+            *_, stored = self.scaled.movements(value)
+            facts = self.graph.constants.get(stored)
             if facts is None or value in self._limited:
                 continue
             largest = math.ldexp(facts.largest, shift)
