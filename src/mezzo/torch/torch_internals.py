@@ -78,6 +78,12 @@ try:
     # Inductor's decompositions: formulas are traced with the same.
     from torch._inductor.decomposition import select_decomp_table as select_decomp_table
 
+    # Sizes in the lowerings, of which symbols are SymPy's.
+    from torch._inductor.utils import convert_shape_to_inductor as sizes_in_inductor
+
+    # Inductor's patterns for frozen graphs, of which those of INT8 run on others here.
+    from torch._inductor.fx_passes import freezing_patterns as freezing_patterns
+
     # Layouts and buffers in the lowerings of packed weights.
     from torch._inductor.ir import BaseView as BaseView
     from torch._inductor.ir import ExternKernel as ExternKernel
@@ -86,6 +92,8 @@ try:
     from torch._inductor.ir import FlexibleLayout as FlexibleLayout
     from torch._inductor.ir import NoneLayout as NoneLayout
     from torch._inductor.ir import TensorBox as TensorBox
+
+    from torch._inductor.pattern_matcher import PatternMatcherPass as PatternMatcherPass
 
     # Registers those lowerings. Its module must be loaded before `select_decomp_table` is called.
     from torch._inductor.lowering import register_lowering as register_lowering

@@ -22,7 +22,8 @@ _OF_CHANNELS = (
     _OPERATORS.quantize_per_channel.default,
     _OPERATORS.dequantize_per_channel.default,
 )
-QUANTIZE = frozenset({_OF_TENSORS[0], _OF_CHANNELS[0]})
+QUANTIZE_CHANNELS, DEQUANTIZE_CHANNELS = _OF_CHANNELS
+QUANTIZE = frozenset({_OF_TENSORS[0], QUANTIZE_CHANNELS})
 
 
 def calls_of(how: Quantization) -> tuple[Any, Any]:

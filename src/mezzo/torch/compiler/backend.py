@@ -34,6 +34,7 @@ from mezzo.torch.torch_internals import (
 from mezzo.torch.train.gradient_reduction import check_wrapper, hold_format
 from mezzo.torch.train.hidden_gradients import HidingGradients
 from mezzo.torch.train.optimizer.updates import check_masters
+from mezzo.torch.weights.int8_layouts import Int8Filter, Int8Matrix, Int8Scales
 from mezzo.torch.weights.weight_inputs import Edited, device_of, with_candidates, without_candidates
 from mezzo.torch.weights.weight_layouts import Int4Grids, Int4Matrix
 from mezzo.torch.weights.weights import Feed
@@ -109,12 +110,15 @@ class Backend:
         if is_trained and self.settings.controls.weight_update is None:
             edited = without_candidates(module, inputs)
         else:
+            packs_floats = not is_trained and self._packs() and packs(low)
+            is_quantized = options.planning.line.quantized is not None
             edited = with_candidates(
                 module,
                 inputs,
                 low,
-                packs=not is_trained and self._packs(low),
-                has_blocks=bool(options.planning.weight_bits),
+                packs=packs_floats,
+                has_integers=(packs_floats and bool(options.planning.weight_bits))
+                or (not is_trained and self._packs() and is_quantized),
             )
         if is_trained and self.settings.controls.weight_update is not None:
             try:
@@ -176,10 +180,10 @@ class Backend:
         compiled = cast("Compiled", run)
         return _feeding(compiled, planning.copies, added, low) if added else compiled
 
-    def _packs(self, low: torch.dtype) -> bool:
+    def _packs(self) -> bool:
         """Whether oneDNN may pack weights, which Inductor's C++ wrapper does not support."""
         is_wrapped = self.settings.inductor.get("cpp_wrapper", inductor_config.cpp_wrapper)
-        return not is_wrapped and torch.backends.mkldnn.enabled and packs(low)
+        return not is_wrapped and torch.backends.mkldnn.enabled
 
     def make_pass(self, edited: Edited, options: Options, theirs: Before) -> PlanningPass:
         """The pass that Inductor runs on the functional graph."""
@@ -222,8 +226,10 @@ def _size(copy: Copy, low: object) -> int:
     match copy.layout:
         case Int4Matrix(storage=storage):
             return size_of(low.shape, storage.block)
-        case Int4Grids():
+        case Int4Grids() | Int8Scales():
             return 0  # counted with the matrix
+        case Int8Matrix() | Int8Filter():
+            return low.numel()
     return low.numel() * low.element_size()
 
 

@@ -35,18 +35,13 @@ _NAME = "the data"
 
 
 def check_data(settings: CompilerSettings, data: object) -> None:
-    """Raises InputError: INT8 lacks data or constant weights, or other formats are given data."""
+    """Raises InputError: INT8 lacks data, or other formats are given data."""
     if settings.planning().planning.line.quantized is None:
         if data is not None:
             raise InputError("data gives scales of INT8, and to has no int8; leave data out")
         return
     if data is None:
         raise InputError("to has int8, whose scales come from data; give data=[batch, ...]")
-    if not settings.is_frozen:
-        raise InputError(
-            "to has int8, which is for constant weights; give freeze=True, or convert an exported"
-            " program"
-        )
 
 
 @dataclass(eq=False, kw_only=True)

@@ -19,7 +19,7 @@ from mezzo.torch.compiler.no_conversion_reason import NoConversionReason, find_n
 from mezzo.torch.compiler.rewriting import RewrittenGraph, rewrite
 from mezzo.torch.compiler.subgraphs import BodyPlan, casts_in, plan_bodies
 from mezzo.torch.inspect.graph_snapshots import GraphSnapshot, take_snapshot
-from mezzo.torch.onednn import lowerings  # noqa: F401  registers the lowerings
+from mezzo.torch.onednn import int8_lowerings, lowerings  # noqa: F401  registers the lowerings
 from mezzo.torch.onednn.epilogues import fuse
 from mezzo.torch.onednn.kernels import INT4_LINEAR, is_laid_out_last
 from mezzo.torch.onednn.residuals import add_sums
@@ -47,6 +47,7 @@ from mezzo.torch.weights.block_products import (
     rounded_weights,
 )
 from mezzo.torch.weights.frozen import casts_of_constants, pack_constants
+from mezzo.torch.weights.int8_products import Int8Slots, call_int8_kernels
 from mezzo.torch.weights.packing import pack
 from mezzo.torch.weights.weight_inputs import CastableWeight, Edited, device_of
 from mezzo.torch.weights.weight_layouts import (
@@ -171,7 +172,11 @@ class PlanningPass(CustomGraphPass):
                 self.no_conversion_reason = find_no_conversion_reason(
                     planned, self.options.planning.policy.name
                 )
-                planning = replace(self.options.planning, weight_bits=())
+                planning = self.options.planning
+                is_quantized = planning.line.quantized is not None
+                planning = replace(
+                    planning, weight_bits=(), quantized={} if is_quantized else None
+                )
                 self.bodies = plan_bodies(program, replace(self.options, planning=planning))
                 bodies = [body.planned for body in self.bodies if body.planned is not None]
                 graphs = [planned, *bodies]
@@ -233,12 +238,18 @@ class PlanningPass(CustomGraphPass):
         return weights, names
 
     def _is_cached(self, tensor: torch.Tensor) -> bool:
-        """Whether a weight is rounded once, if weights are to be rounded to blocks: frozen, or
-        cached by its changes.
+        """Whether a weight is rounded once, if weights are to be integers: frozen, or cached by its
+        changes.
         """
-        if not self.options.planning.weight_bits or inductor_config.freezing:
+        planning = self.options.planning
+        is_quantized = planning.line.quantized is not None and tensor.dim() > 1
+        if inductor_config.freezing or not (planning.weight_bits or is_quantized):
             return True
-        candidates = [self.edited.inputs[candidate.weight] for candidate in self.edited.candidates]
+        candidates = [
+            self.edited.inputs[candidate.weight]
+            for candidate in self.edited.candidates
+            if not is_quantized or candidate.grids is not None
+        ]
         return not tensor.is_inference() and any(tensor is weight for weight in candidates)
 
     def _is_copy(self, desc: object) -> bool:
@@ -259,6 +270,7 @@ class PlanningPass(CustomGraphPass):
         blocks: dict[fx.Node, BlockSlots] = {}
         storages: dict[fx.Node, BlockStorage] = {}
         exponents: dict[fx.Node, int] = {}
+        int8_layouts = {} if self.is_joint else self._quantize(graph, by_place)
         for candidate in self.edited.candidates:
             weight, low = by_place.get(candidate.weight), by_place.get(candidate.low)
             if weight is None or low is None:
@@ -274,8 +286,9 @@ class PlanningPass(CustomGraphPass):
                     slot, grids = by_place[candidate.slot], by_place[candidate.grids]
                     blocks[low] = BlockSlots(storages[low], slot, grids)
                 continue
-            if candidate.slot in by_place:
-                slots[low] = by_place[candidate.slot]
+            slot = None if candidate.slot is None else by_place.get(candidate.slot)
+            if self.edited.packs and slot is not None and slot not in int8_layouts:
+                slots[low] = slot
             dtype = low.meta["val"].dtype
             for form in forms_of(weight):
                 casts = [user for user in form.users if is_cast(user, dtype)]
@@ -285,7 +298,9 @@ class PlanningPass(CustomGraphPass):
             for cast in casts:
                 cast.replace_all_uses_with(low)
                 graph.erase_node(cast)
-        layouts = {} if self.is_joint else self._pack(graph, slots, wide, blocks)
+        layouts = dict(int8_layouts)
+        if not self.is_joint:
+            layouts |= self._pack(graph, slots, wide, blocks)
         copies = []
         for candidate in self.edited.candidates:
             low = by_place.get(candidate.low)
@@ -298,6 +313,18 @@ class PlanningPass(CustomGraphPass):
                 layout = _low_layout(low, storages.get(low))
                 copies.append(Copy(candidate, candidate.low, scaled_layout(layout, exponent)))
         return tuple(copies)
+
+    def _quantize(
+        self, graph: fx.Graph, by_place: Mapping[int, fx.Node]
+    ) -> Mapping[fx.Node, WeightLayout]:
+        """Make products planned in INT8 read packed integers."""
+        slots = {
+            by_place[places[0]]: Int8Slots(by_place[places[1]], by_place[places[2]])
+            for candidate in self.edited.candidates
+            if (places := (candidate.weight, candidate.slot, candidate.grids))
+            and by_place.keys() >= {*places}
+        }
+        return call_int8_kernels(graph, slots)
 
     def _pack(
         self,

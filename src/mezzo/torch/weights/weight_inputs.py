@@ -26,7 +26,7 @@ _PART = re.compile(r"\['([^']*)'\]|\.([A-Za-z_]\w*)")
 class CastableWeight:
     """A weight that may be cast once. `weight`, `low` and `slot` are argument positions. They are
     those of the weight, its low-precision copy, and its packed copy if it can be packed; `grids`
-    that of the scales and offsets of blocks, if there may be any.
+    that of the scales (and offsets, of blocks) of its integers, if there may be any.
     """
 
     name: str
@@ -39,7 +39,7 @@ class CastableWeight:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edited:
     """A copy of Dynamo's graph with candidates as last inputs, and an example of each input.
-    `packs` means that weights may be packed.
+    `packs` means that floats may be packed.
     """
 
     module: fx.GraphModule
@@ -63,11 +63,11 @@ def with_candidates(
     dtype: torch.dtype,
     *,
     packs: bool,
-    has_blocks: bool = False,
+    has_integers: bool = False,
 ) -> Edited:
     """A copy of Dynamo's graph with additional inputs for each FP32 Parameter.
 
-    `packs` means that weights may be passed in packed, `has_blocks` also as integers in blocks.
+    `packs` means that weights may be passed in packed, `has_integers` as packed integers.
     """
     graph = fx.Graph()
     output = graph.graph_copy(module.graph, copies := {})  # type: ignore[var-annotated]  # fx.Node to fx.Node
@@ -86,7 +86,7 @@ def with_candidates(
         names,
         dtype,
         packs,
-        has_blocks,
+        has_integers,
     )
     graph.output(output)
     graph.output_node().meta = dict(module.graph.output_node().meta)
@@ -118,7 +118,7 @@ def _add_inputs(
     names: Mapping[int, str],
     dtype: torch.dtype,
     packs: bool,
-    has_blocks: bool,
+    has_integers: bool,
 ) -> tuple[list[CastableWeight], list[torch.Tensor]]:
     candidates: list[CastableWeight] = []
     fakes: list[torch.Tensor] = []
@@ -147,10 +147,10 @@ def _add_inputs(
             _low_fake(mode, weight, dtype, last=_is_of_images(nodes[place])),
         )
         slot = grids = None
-        if packs and _may_be_packed(weight):
+        if (packs or has_integers) and _may_be_packed(weight):
             slot = len(inputs) + len(fakes)
             last = added(last, f"mezzo_packed_{place}", _slot_fake(mode, dtype))
-            if has_blocks:
+            if has_integers:
                 grids = len(inputs) + len(fakes)
                 last = added(last, f"mezzo_grids_{place}", _slot_fake(mode, dtype))
         candidates.append(

@@ -21,7 +21,7 @@ from mezzo.torch.onednn.kernels import (
 
 # Runs an operator on tensors, or inserts a call of it into a graph.
 Call = Callable[..., Any]
-_PERMUTE: Any = torch.ops.aten.permute.default
+PERMUTE: Any = torch.ops.aten.permute.default
 UNSQUEEZE: Any = torch.ops.aten.unsqueeze.default
 HEIGHT = 2  # the axis to insert into sequences
 
@@ -63,13 +63,13 @@ class PackedMatrix:
         return 1 if self.is_transposed else 0
 
     def make(self, weight: torch.Tensor) -> torch.Tensor:
-        packed: torch.Tensor = self.spell(_carry_out, weight.detach())
+        packed: torch.Tensor = self.spell(carry_out, weight.detach())
         return packed
 
     def spell(self, call: Call, weight: Any) -> Any:
         """Build the packed weight by calls."""
         low = call(CAST, weight, self.dtype)
-        return call(PACK_MATRIX, call(_PERMUTE, low, [1, 0]) if self.is_transposed else low)
+        return call(PACK_MATRIX, call(PERMUTE, low, [1, 0]) if self.is_transposed else low)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ class PackedFilter:
         return 0
 
     def make(self, weight: torch.Tensor) -> torch.Tensor:
-        packed: torch.Tensor = self.spell(_carry_out, weight.detach())
+        packed: torch.Tensor = self.spell(carry_out, weight.detach())
         return packed
 
     def spell(self, call: Call, weight: Any) -> Any:
@@ -141,7 +141,7 @@ class OfBlocks:
         return self.sizes[self.storage.axis]
 
     def make(self, rounded: torch.Tensor) -> torch.Tensor:
-        form: torch.Tensor = self.spell(_carry_out, rounded)
+        form: torch.Tensor = self.spell(carry_out, rounded)
         return form
 
     def spell(self, call: Call, rounded: Any) -> Any:
@@ -213,5 +213,5 @@ def forms_of(weight: fx.Node) -> list[fx.Node]:
     return [weight, *(user for user in weight.users if is_multiplication(user))]
 
 
-def _carry_out(target: Any, *args: Any) -> Any:
+def carry_out(target: Any, *args: Any) -> Any:
     return target(*args)

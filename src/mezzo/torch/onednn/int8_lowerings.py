@@ -1,0 +1,101 @@
+"""Inductor lowerings of the INT8 operators to oneDNN calls."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from mezzo.torch.onednn.int8_kernels import INT8_CONVOLUTION, INT8_LINEAR, PLAIN
+from mezzo.torch.torch_internals import (
+    ExternKernel,
+    FixedLayout,
+    NoneLayout,
+    TensorBox,
+    V,
+    make_channels_last_strides_for,
+    mkldnn_ir,
+    register_lowering,
+    sizes_in_inductor,
+)
+
+
+@register_lowering(INT8_LINEAR, type_promotion_kind=None)
+def _linear(
+    x: Any, packed: Any, scales: Any, bias: Any, other: Any, features: int, *about: Any
+) -> Any:
+    x_scale, x_zero, scale, zero, dtype, after, how = about
+    x = ExternKernel.require_contiguous(ExternKernel.realize_input(x))
+    layout = FixedLayout(x.get_device(), dtype, [*x.get_size()[:-1], features])
+    operands = _operands(x, x_scale, x_zero, packed, scales)
+    if other is None:
+        inputs, constants = _with_bias(operands, bias, (scale, zero, dtype, after, [], how))
+        return TensorBox.create(
+            mkldnn_ir.QLinearPointwisePT2E(layout, inputs, constants, bias is not None)
+        )
+    other = ExternKernel.require_contiguous(ExternKernel.realize_input(other))
+    addition = (scale, zero, dtype, *PLAIN, "add", 1.0, after, [], how)
+    inputs, constants = _with_bias([*operands, other], bias, addition)
+    return TensorBox.create(
+        mkldnn_ir.QLinearPointwiseBinaryPT2E(layout, inputs, constants, bias is not None)
+    )
+
+
+@register_lowering(INT8_CONVOLUTION, type_promotion_kind=None)
+def _convolution(
+    x: Any, packed: Any, scales: Any, bias: Any, other: Any, weight: Any, *about: Any
+) -> Any:
+    *sizes, x_scale, x_zero, other_scale, other_zero, scale, zero, dtype, _, after, numbers, how = (
+        about
+    )
+    x = _channels_last(x)
+    operands = _operands(x, x_scale, x_zero, packed, scales)
+    if other is None:
+        size = sizes_in_inductor(V.graph.current_node.meta["val"].shape)
+        layout = FixedLayout(x.get_device(), dtype, size, make_channels_last_strides_for(size))
+        constants = (*sizes, scale, zero, dtype, after, numbers, how)
+        return TensorBox.create(
+            mkldnn_ir.QConvPointWisePT2E(layout, *_with_bias(operands, bias, constants))
+        )
+    addend = ExternKernel.copy_input(_channels_last(other))  # the kernel adds in place
+    addition = (other_scale, other_zero, "sum", 1.0, after, numbers, how)
+    inputs, constants = _with_bias(
+        [*operands, addend], bias, (*sizes, scale, zero, dtype, *addition)
+    )
+    V.graph.mark_buffer_mutated(addend.get_name())
+    nothing: Any = NoneLayout(device=x.get_device())
+    call = mkldnn_ir.QConvPointWiseBinaryPT2E(nothing, inputs, constants)
+    return call.inputs[call.idx_for_inplace_sum]
+
+
+def _operands(x: Any, x_scale: float, x_zero: int, packed: Any, scales: Any) -> list[Any]:
+    """What every call begins with. Zero points of weights are 0."""
+    return [
+        x,
+        _constant(x_scale, torch.float32, "x_scale"),
+        _constant(x_zero, torch.int32, "x_zp"),
+        ExternKernel.realize_input(packed),
+        ExternKernel.realize_input(scales),
+        _constant(0, torch.int32, "w_zp"),
+    ]
+
+
+def _constant(number: float, dtype: torch.dtype, name: str) -> Any:
+    constant = V.graph.add_tensor_constant(torch.tensor(number, dtype=dtype), name=name)
+    constant.realize()
+    return ExternKernel.realize_input(constant)
+
+
+def _with_bias(
+    operands: Sequence[Any], bias: Any, about: Sequence[Any]
+) -> tuple[list[Any], list[Any]]:
+    """Inputs and constants of a call; an absent bias is a constant."""
+    if bias is None:
+        return [*operands], [None, *about]
+    bias = ExternKernel.require_contiguous(ExternKernel.realize_input(bias))
+    return [*operands, bias], [*about]
+
+
+def _channels_last(held: Any) -> Any:
+    rank = len(held.get_size())
+    order = [rank - 1, 0, *range(rank - 2, 0, -1)]
+    return ExternKernel.require_stride_order(ExternKernel.realize_input(held), order)
