@@ -23,7 +23,7 @@ class Scales:
 
 
 _CONVOLUTIONS = frozenset({"conv1d", "conv2d", "convolution"})
-_NO_KERNEL = "no-kernel"
+_NO_KERNEL, _IMAGE_RANK = "no-kernel", 4
 # By the names of a graph's operators, which do not depend on the sizes of its inputs.
 GraphScales = Mapping[tuple[str, ...], Scales]
 
@@ -49,13 +49,19 @@ def with_scales(program: Program, options: Options, scales: GraphScales) -> Opti
 
 
 def _without_kernels(needs: Needs) -> Iterator[NamedFinding]:
-    """The products whose INT8 kernels fail their self-test on this machine."""
-    nodes = needs.reading.graph.nodes
+    """The products that have no INT8 kernel on this machine, by self-test, or of their rank."""
+    graph = needs.reading.graph
     for unit in needs.units:
-        if not unit.kernel.operands:
+        weights = [read.value for read in unit.reads if read.operand.is_weight]
+        if not weights:
             continue  # an operator of a generated kernel
-        product = nodes[unit.nodes[0]]
+        product = graph.nodes[unit.nodes[0]]
         is_convolution = product.op in _CONVOLUTIONS
-        if not (convolves_int8() if is_convolution else multiplies_int8()):
-            text = f"oneDNN's INT8 {'convolution' if is_convolution else 'matmul'} fails its self-test here"
-            yield NamedFinding(node=product.name, rule=_NO_KERNEL, because=text)
+        because = None
+        if len(graph.shapes[weights[0]]) > _IMAGE_RANK:
+            because = "oneDNN's INT8 convolutions are of sequences and images"
+        elif not (convolves_int8() if is_convolution else multiplies_int8()):
+            word = "convolutions" if is_convolution else "matmuls"
+            because = f"oneDNN's INT8 {word} fail their self-test on this machine"
+        if because is not None:
+            yield NamedFinding(node=product.name, rule=_NO_KERNEL, because=because)

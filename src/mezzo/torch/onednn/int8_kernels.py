@@ -48,7 +48,8 @@ def _fake_scales(weight: Any) -> Any:
 
 
 def _pack_matrix(weight: Any) -> Any:
-    return ONEDNN.qlinear_prepack(_integers(weight), None)  # the same for any number of rows
+    integers = _integers(weight).contiguous()
+    return ONEDNN.qlinear_prepack(integers, None)  # the same for any number of rows
 
 
 def _pack_filter(weight: Any, x_scale: float, x_zero: int, *about: Any) -> Any:

@@ -56,7 +56,7 @@ def _convolution(
         return TensorBox.create(
             mkldnn_ir.QConvPointWisePT2E(layout, *_with_bias(operands, bias, constants))
         )
-    addend = ExternKernel.copy_input(_channels_last(other))  # the kernel adds in place
+    addend = _channels_last(ExternKernel.copy_input(other))  # the kernel adds in place
     addition = (other_scale, other_zero, "sum", 1.0, after, numbers, how)
     inputs, constants = _with_bias(
         [*operands, addend], bias, (*sizes, scale, zero, dtype, *addition)
@@ -64,7 +64,7 @@ def _convolution(
     V.graph.mark_buffer_mutated(addend.get_name())
     nothing: Any = NoneLayout(device=x.get_device())
     call = mkldnn_ir.QConvPointWiseBinaryPT2E(nothing, inputs, constants)
-    return call.inputs[call.idx_for_inplace_sum]
+    return TensorBox.create(call.inputs[call.idx_for_inplace_sum])
 
 
 def _operands(x: Any, x_scale: float, x_zero: int, packed: Any, scales: Any) -> list[Any]:

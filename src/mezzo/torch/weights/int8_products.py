@@ -4,7 +4,7 @@ Inductor fuses quantize operators into oneDNN's INT8 calls, and epilogues into t
 graphs alone. Its patterns run on any graph here, and then the packed weight becomes an input.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from mezzo.torch.onednn.int8_kernels import INT8_CONVOLUTION, INT8_LINEAR, ONEDN
 from mezzo.torch.onednn.kernels import is_laid_out_last
 from mezzo.torch.torch_internals import PatternMatcherPass, freezing_patterns
 from mezzo.torch.weights.int8_layouts import Int8Filter, Int8Matrix, Int8Scales
-from mezzo.torch.weights.weight_layouts import HEIGHT, UNSQUEEZE, WeightLayout
+from mezzo.torch.weights.weight_layouts import HEIGHT, PERMUTE, UNSQUEEZE, WeightLayout
 
 _ATEN: Any = torch.ops.aten
 _VIEW, _RESHAPE, _SQUEEZE = _ATEN.view.default, _ATEN.reshape.default, _ATEN.squeeze.dim
@@ -32,7 +32,9 @@ _PASSES = frozenset(
         "qlinear_weight_prepack",
     }
 )
-_SEQUENCE_RANK, _IMAGE_RANK = 3, 4
+_SEQUENCE_RANK = 3
+_MATMULS = (_ATEN.mm.default, _ATEN.addmm.default)
+_BEFORE_PRODUCTS = frozenset({DEQUANTIZE_CHANNELS, CAST, PERMUTE, _ATEN.clone.default})
 
 
 class Int8Slots(NamedTuple):
@@ -48,7 +50,7 @@ class _Kernel(NamedTuple):
     call: fx.Node
     x: fx.Node
     of_x: Steps
-    quantized: fx.Node
+    weight: fx.Node  # in FP32, with channels first
     other: fx.Node | None
     bias: fx.Node | None
     about: tuple[Any, ...]
@@ -62,47 +64,89 @@ _ADDS = {**_LINEAR, **_CONVOLUTION}  # whether there is another operand, which i
 def call_int8_kernels(
     graph: fx.Graph, slots: Mapping[fx.Node, Int8Slots]
 ) -> dict[fx.Node, WeightLayout]:
-    """Make quantized products call oneDNN's INT8 kernels with weights that are inputs.
+    """Make quantized products call oneDNN's INT8 kernels.
 
     Args:
-        slots: for each FP32 weight, the inputs for its integers and scales.
+        slots: for each FP32 weight that may change, the inputs for its integers and scales; weights
+            without are constants, which Inductor folds.
 
     Returns: the layouts of the slots in use. What no kernel takes reads the weight's own floats.
     """
-    weights = {
-        quantized: weight
-        for weight in slots
-        for quantized in weight.users
-        if quantized.target is QUANTIZE_CHANNELS
-    }
-    if not weights:
+    quantized = _separated(graph)
+    if not quantized:
         return {}
-    _apply_patterns(graph, weights)
+    _apply_patterns(graph, quantized)
     layouts: dict[fx.Node, WeightLayout] = {}
-    for kernel in _kernels(graph, weights):
-        weight = weights[kernel.quantized]
-        _write(CallInserter(graph, kernel.call), kernel, weight, slots[weight], layouts)
+    for kernel in _kernels(graph, quantized):
+        _write(CallInserter(graph, kernel.call), kernel, slots, layouts)
     graph.eliminate_dead_code()
-    for quantized, weight in weights.items():
-        for floats in [user for user in quantized.users if user.target is DEQUANTIZE_CHANNELS]:
-            floats.replace_all_uses_with(weight)
+    for integers in [node for node in graph.nodes if node in quantized]:
+        for floats in list(integers.users):
+            floats.replace_all_uses_with(integers.args[0])
     graph.eliminate_dead_code()
     return layouts
 
 
-def _apply_patterns(graph: fx.Graph, weights: Mapping[fx.Node, fx.Node]) -> None:
+def _separated(graph: fx.Graph) -> set[fx.Node]:
+    """The quantize calls of weights, once each product reads a dequantized weight of its own with
+    channels first, as Inductor's patterns want it.
+    """
+    quantized = {
+        node
+        for node in graph.find_nodes(op="call_function", target=QUANTIZE_CHANNELS)
+        if node.args[1].op == "get_attr"  # mezzo's own
+    }
+    for integers in list(quantized):
+        for product, path in list(_products(integers, ())):
+            is_transposed = product.target in _MATMULS and PERMUTE not in (n.target for n in path)
+            if not is_transposed and all(len(step.users) == 1 for step in path):
+                continue
+            build = CallInserter(graph, product)
+            with graph.inserting_before(product):
+                own = _turned(build, integers) if is_transposed else integers
+                floats = own
+                for step in path:
+                    about = own.args if step.target is DEQUANTIZE_CHANNELS else step.args
+                    floats = build.call(step.target, floats, *about[1:], **step.kwargs)
+                floats = build.call(PERMUTE, floats, [1, 0]) if is_transposed else floats
+            quantized.add(own)
+            product.replace_input_with(path[-1], floats)
+    return quantized
+
+
+def _turned(build: CallInserter, integers: fx.Node) -> fx.Node:
+    """The quantize call of a transposed matrix, whose channels come first."""
+    weight, scales, zero_points, axis, *about = integers.args
+    turned = build.call(PERMUTE, weight, [1, 0])
+    return build.call(QUANTIZE_CHANNELS, turned, scales, zero_points, 1 - axis, *about)
+
+
+def _products(
+    node: fx.Node, path: tuple[fx.Node, ...]
+) -> Iterator[tuple[fx.Node, tuple[fx.Node, ...]]]:
+    """The calls that read a quantized weight, with the conversions and transposes before each."""
+    for user in node.users:
+        if user.target in _BEFORE_PRODUCTS:
+            yield from _products(user, (*path, user))
+        else:
+            yield user, path
+
+
+def _apply_patterns(graph: fx.Graph, quantized: set[fx.Node]) -> None:
     """Let Inductor's patterns write oneDNN's calls for the quantized weights."""
-    for product in [reader for quantized in weights for reader in _products(quantized)]:
+    for product in {product for node in quantized for product, _ in _products(node, ())}:
         for view in (*product.all_input_nodes, *product.users):
             if view.target is _VIEW:  # the patterns are written for Inductor's later form
                 view.target = _RESHAPE
 
-    def is_ours(match: Any) -> bool:
-        quantized = match.kwargs.get("q_weight")
+    def applies(match: Any) -> bool:
         packed = match.kwargs.get("packed_weight")
-        if isinstance(packed, fx.Node):
-            quantized = packed.args[0]
-        return quantized is None or quantized in weights
+        weight = packed.args[0] if isinstance(packed, fx.Node) else match.kwargs.get("q_weight")
+        # Inductor asserts that a call has no epilogue yet, and that results are not in FP16.
+        is_plain = match.kwargs.get("postop_name", "none") == "none"
+        results = [node.meta["val"].dtype for node in match.output_nodes()]
+        is_ours = weight is None or weight in quantized
+        return is_ours and is_plain and torch.float16 not in results
 
     freezing_patterns.lazy_init()
     for registered in freezing_patterns.pass_patterns:
@@ -110,57 +154,56 @@ def _apply_patterns(graph: fx.Graph, weights: Mapping[fx.Node, fx.Node]) -> None
         for key, entries in registered.patterns.items():
             for entry in entries:
                 if getattr(getattr(entry, "handler", None), "__name__", "") in _PASSES:
-                    matcher.patterns[key].append(_with_check(entry, is_ours))
+                    matcher.patterns[key].append(_with_check(entry, applies))
         matcher.apply(graph)
 
 
-def _with_check(entry: Any, is_ours: Any) -> Any:
-    """A pattern that applies where another condition holds too."""
+def _with_check(entry: Any, applies: Callable[[Any], bool]) -> Any:
+    """A pattern with a further condition."""
     valid = entry.extra_check
-    return replace(entry, extra_check=lambda match: is_ours(match) and valid(match))
+    return replace(entry, extra_check=lambda match: applies(match) and valid(match))
 
 
-def _products(node: fx.Node) -> Iterator[fx.Node]:
-    """The matmuls behind a quantized weight: behind its floats, conversions and transposes."""
-    for user in node.users:
-        if user.target in (DEQUANTIZE_CHANNELS, CAST, _ATEN.permute.default):
-            yield from _products(user)
-        else:
-            yield user
-
-
-def _kernels(graph: fx.Graph, weights: Mapping[fx.Node, fx.Node]) -> Iterator[_Kernel]:
-    """Inductor's calls of oneDNN by weights."""
+def _kernels(graph: fx.Graph, quantized: set[fx.Node]) -> Iterator[_Kernel]:
+    """Inductor's calls of oneDNN by quantized weights."""
     for call in [node for node in graph.nodes if node.target in _ADDS]:
         x, x_scale, x_zero, packed, _, _, *about = call.args
-        quantized: Any = packed.args[0] if isinstance(packed, fx.Node) else None
-        if quantized not in weights:
+        integers: Any = packed.args[0] if isinstance(packed, fx.Node) else None
+        if integers not in quantized:
             continue
         other = about.pop(0) if _ADDS[call.target] else None
         bias, *about = about
-        yield _Kernel(call, x, Steps(x_scale, x_zero), quantized, other, bias, tuple(about))
+        weight = integers.args[0]
+        yield _Kernel(call, x, Steps(x_scale, x_zero), weight, other, bias, tuple(about))
 
 
 def _write(
     build: CallInserter,
     kernel: _Kernel,
-    weight: fx.Node,
-    slots: Int8Slots,
+    slots: Mapping[fx.Node, Int8Slots],
     layouts: dict[fx.Node, WeightLayout],
 ) -> None:
     """Replace a call by mezzo's operator. A second layout of a weight is made at every call."""
     is_linear = kernel.call.target in _LINEAR
-    layout = Int8Matrix() if is_linear else _filter_layout(kernel)
+    weight, is_transposed = kernel.weight, kernel.weight.target is PERMUTE
+    if is_transposed:
+        (weight,) = weight.all_input_nodes
+    scaling = Int8Scales(is_transposed=is_transposed)
+    layout = Int8Matrix(is_transposed=is_transposed) if is_linear else _filter_layout(kernel)
     with build.graph.inserting_before(kernel.call):
-        packed = slots.packed
-        if layouts.setdefault(packed, layout) != layout:
-            packed = layout.spell(build.call, weight)
-        layouts[slots.scales] = Int8Scales()
-        weight_inputs = (packed, slots.scales)
+        packed, scales = slots.get(weight, (None, None))
+        if packed is not None and layouts.setdefault(packed, layout) != layout:
+            packed = None
+        if scales is not None and layouts.setdefault(scales, scaling) != scaling:
+            scales = None
+        weight_inputs = (
+            layout.spell(build.call, weight) if packed is None else packed,
+            scaling.spell(build.call, weight) if scales is None else scales,
+        )
         if is_linear:
-            result = _linear(build, kernel, weight, weight_inputs)
+            result = _linear(build, kernel, weight_inputs)
         else:
-            result = _convolution(build, kernel, weight, weight_inputs, layout)
+            result = _convolution(build, kernel, weight_inputs, layout)
     kernel.call.replace_all_uses_with(result)
     build.graph.erase_node(kernel.call)
 
@@ -184,26 +227,29 @@ def _filter_layout(kernel: _Kernel) -> Int8Filter:
     )
 
 
+def _sizes(kernel: _Kernel) -> list[int]:
+    return list(kernel.weight.meta["val"].shape)
+
+
 def _linear(
-    build: CallInserter, kernel: _Kernel, weight: fx.Node, weight_inputs: tuple[fx.Node, fx.Node]
+    build: CallInserter, kernel: _Kernel, weight_inputs: tuple[fx.Node, fx.Node]
 ) -> fx.Node:
     scale, zero, dtype, *about = kernel.about
     *_, after, _, how = about
-    operands = (kernel.x, *weight_inputs, kernel.bias, kernel.other, weight.meta["val"].shape[0])
+    operands = (kernel.x, *weight_inputs, kernel.bias, kernel.other, _sizes(kernel)[0])
     return build.call(INT8_LINEAR, *operands, *kernel.of_x, scale, zero, dtype, after, how)
 
 
 def _convolution(
     build: CallInserter,
     kernel: _Kernel,
-    weight: fx.Node,
     weight_inputs: tuple[fx.Node, fx.Node],
     layout: Int8Filter,
 ) -> fx.Node:
     _, _, _, _, scale, zero, dtype, *about = kernel.about
     *of_addition, after, numbers, how = about
     of_other = Steps(*of_addition[:2]) if of_addition else PLAIN
-    x, other, size = kernel.x, kernel.other, list(weight.meta["val"].shape)
+    x, other, size = kernel.x, kernel.other, _sizes(kernel)
     is_last = is_laid_out_last(kernel.call.meta["val"])
     if layout.is_of_sequences:
         x, size = build.call(UNSQUEEZE, x, HEIGHT), [*size[:HEIGHT], 1, *size[HEIGHT:]]
