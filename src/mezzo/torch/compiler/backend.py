@@ -151,6 +151,7 @@ class Backend:
                     copy.of.name for copy in planning.copies if copy.place == copy.of.slot
                 ),
                 int4_products=planning.int4_products,
+                int8_products=planning.int8_products,
                 note=planning.note,
                 no_conversion_reason=None if reason is None else reason.because,
                 unmatched=planning.unmatched,

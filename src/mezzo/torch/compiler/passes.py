@@ -21,6 +21,7 @@ from mezzo.torch.compiler.subgraphs import BodyPlan, casts_in, plan_bodies
 from mezzo.torch.inspect.graph_snapshots import GraphSnapshot, take_snapshot
 from mezzo.torch.onednn import int8_lowerings, lowerings  # noqa: F401  registers the lowerings
 from mezzo.torch.onednn.epilogues import fuse
+from mezzo.torch.onednn.int8_kernels import INT8_PRODUCTS
 from mezzo.torch.onednn.kernels import INT4_LINEAR, is_laid_out_last
 from mezzo.torch.onednn.residuals import add_sums
 from mezzo.torch.torch_internals import (
@@ -96,7 +97,7 @@ class PlanningPass(CustomGraphPass):
         self.unmatched: Mapping[tuple[str, str], str] = {}
         self.bodies: Sequence[BodyPlan] = ()
         self.casts = 0
-        self.int4_products = 0
+        self.int4_products = self.int8_products = 0
         self.native_sums: tuple[str, ...] = ()
         self.fp32_outputs: tuple[Fp32Output, ...] = ()
         self.as_products: tuple[AsProducts, ...] = ()
@@ -146,6 +147,7 @@ class PlanningPass(CustomGraphPass):
             kept = {*weights, *copies}
             self.kept = advise_partitioner(graph, kept, self.low, self.controls.memory)
         self.int4_products = len(graph.find_nodes(op="call_function", target=INT4_LINEAR))
+        self.int8_products = sum(node.target in INT8_PRODUCTS for node in graph.nodes)
         folded = casts_of_constants(graph) if inductor_config.freezing else 0
         self.casts = apart + casts_in(graph) - folded
 

@@ -33,7 +33,8 @@ class GraphAccount:
 
     `no_conversion_reason` is set if no matmul or convolution runs low. `casts` counts conversions
     at every call; `shadows` names the weights cast once, `packed` those of them in a packed layout.
-    `int4_products` counts matmuls that read a weight as INT4 in blocks. `unmatched` has messages
+    `int4_products` counts matmuls that read a weight as INT4 in blocks, `int8_products` matmuls and
+    convolutions that compute in INT8. `unmatched` has messages
     for patterns that match nothing in this graph, by option and pattern. `bodies` are the plans of
     subgraphs by path; `notes` explains why other subgraphs are unchanged. `has_backward` means that
     forward and backward are planned together; `kept_bytes` is the size of activations saved for the
@@ -48,6 +49,7 @@ class GraphAccount:
     shadow_bytes: int = 0
     packed: tuple[str, ...] = ()
     int4_products: int = 0
+    int8_products: int = 0
     note: str | None = None
     no_conversion_reason: str | None = None
     unmatched: Mapping[tuple[str, str], str] = field(default_factory=dict)
@@ -137,6 +139,9 @@ def _aside(graph: GraphAccount) -> str:
     blocks = f"; {in_int4}, for {spell_count(graph.int4_products, 'matmul')}" if count else ""
     is_left = count and not graph.int4_products
     blocks = f"; {in_int4}, read in bf16 as rows are many" if is_left else blocks
+    integers = (
+        f"; {spell_count(graph.int8_products, 'product')} in int8" if graph.int8_products else ""
+    )
     reason = "" if graph.no_conversion_reason is None else f"; {graph.no_conversion_reason}"
     return (
         (f"; forward and backward{saved}" if graph.has_backward else "")
@@ -144,5 +149,6 @@ def _aside(graph: GraphAccount) -> str:
         + lost
         + written
         + blocks
+        + integers
         + reason
     )

@@ -139,6 +139,7 @@ INT8_CONVOLUTION: Any = define(
     _convolution,
     _fake_convolution,
 )
+INT8_PRODUCTS = frozenset({INT8_LINEAR, INT8_CONVOLUTION})
 
 
 @functools.cache
