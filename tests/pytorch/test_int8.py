@@ -206,7 +206,6 @@ def test_graphs_that_the_data_never_came_to_stay_in_floats() -> None:
     ("options", "message"),
     [
         ({"to": "int8", "freeze": True}, "to has int8, whose scales come from data; give data="),
-        ({"to": "int8", "data": [torch.zeros(1, 64)]}, "to has int8, which is for constant weights; give freeze=True"),
         ({"to": "bf16", "data": [torch.zeros(1, 64)]}, "data gives scales of INT8, and to has no int8; leave data out"),
         ({"to": "int8", "freeze": True, "data": []}, "data holds no batch, and scales come from data"),
         ({"to": "int8", "freeze": True, "data": torch.zeros(1, 64)}, "data is a Tensor, which is one batch"),

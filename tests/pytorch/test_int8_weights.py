@@ -21,7 +21,6 @@ import mezzo.torch
 from mezzo.torch.compiler import scales
 from mezzo.torch.compiler.compiled import account
 from mezzo.torch.onednn.int8_kernels import INT8_SCALES, convolves_int8, multiplies_int8
-from mezzo.torch.torch_internals import inductor_config
 
 pytestmark = pytest.mark.skipif(
     not (multiplies_int8() and convolves_int8()), reason="oneDNN has no INT8 kernels on this machine"
@@ -214,7 +213,7 @@ def test_a_weight_that_changes_is_quantized_again(
     change(module)
     after = run(x)
     assert not torch.equal(before, after)
-    assert torch.equal(after, copy.deepcopy(run)(x), ) or after.isnan().any()  # compiled anew, with the same scales
+    assert torch.equal(after, copy.deepcopy(run)(x)) or after.isnan().any()  # compiled anew, with the same scales
     assert len(account(run).graphs) == 1 or change is CHANGES["assigned"]
     assert [*module.state_dict()] == names
     assert {str(weight.dtype) for weight in module.state_dict().values()} == {"torch.float32"}
@@ -302,11 +301,12 @@ def test_what_fails_its_self_test_stays_in_floats_and_says_so(monkeypatch: pytes
     generate_no_code(monkeypatch)
     monkeypatch.setattr(scales, "multiplies_int8", lambda: False)
     module = nn.Sequential(nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(120, 8))
-    run = int8(module, 2, 8, 9, 7, to="int8,bf16")
+    run = int8(module, 2, 8, 9, 7)
     assert error(run(rows(99, 2, 8, 9, 7)), module(rows(99, 2, 8, 9, 7))) < ERROR
-    nodes = {node.op: node for node in run.plans[0].nodes if node.op in ("addmm", "convolution")}
-    assert str(nodes["convolution"].precision.compute) == "int8"
-    assert str(nodes["addmm"].precision.compute) == "bf16"
+    nodes = {node.op: node for node in run.plans[0].nodes}
+    assert planned(run) == account(run).graphs[0].int8_products > 0  # convolutions
+    assert str(nodes["addmm"].precision.compute) != "int8"
+    assert "oneDNN's INT8 matmuls fail their self-test on this machine" in nodes["addmm"].because
     volumes = int8(MODULES["volumes"][0](), 2, 8, 5, 4, 3)
     volumes(rows(99, 2, 8, 5, 4, 3))
     (node, _) = (node for node in volumes.plans[0].nodes if node.op == "convolution")
@@ -315,8 +315,6 @@ def test_what_fails_its_self_test_stays_in_floats_and_says_so(monkeypatch: pytes
 
 def test_scales_of_weights_are_those_of_the_planner() -> None:
     for weight in (torch.randn(7, 33), torch.randn(5, 4, 3, 3) * torch.logspace(-30, 30, 5).view(-1, 1, 1, 1)):
-        found = mezzo.torch.compiler.scales
-        assert found is not None
         largest = weight.double().abs().flatten(1).amax(1)
         assert torch.equal(INT8_SCALES(weight), (largest / 127).float())
     assert INT8_SCALES(torch.zeros(2, 3)).tolist() == [1, 1]
