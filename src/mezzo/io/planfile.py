@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from mezzo.common.documents import parse_json
 from mezzo.common.errors import InputError
@@ -174,11 +175,22 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
     Raises InputError: no such file, no plan, or a malformed field.
     """
     where = f"plan {str(path)!r}"
+    document = read_document(path, where)
+    plan = read_plan(document, where)
+    if "rounded" not in document:
+        return plan
+    return replace(plan, rounded=_read_reference(document["rounded"], Path(path).parent, where))
+
+
+def read_document(path: str | os.PathLike[str], where: str) -> Any:
+    """The JSON of a file that holds plans; `where` names it in messages. Raises InputError: no such
+    file, or no JSON.
+    """
     try:
         data = read_file(path, _MAX_BYTES)
         if data is None:
             raise InputError(f"{where} is larger than {_MAX_BYTES} bytes; no plan is")
-        document = parse_json(data)
+        return parse_json(data)
     except OSError as error:
         raise InputError(
             f"cannot read {where}: {error.strerror}; give the path of a plan"
@@ -189,10 +201,6 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
             f"is {kind.what}, not a plan" if kind else f"is not JSON ({str(error).splitlines()[0]})"
         )
         raise InputError(f"{where} {problem}; {_save_again()}") from error
-    plan = read_plan(document, where)
-    if "rounded" not in document:
-        return plan
-    return replace(plan, rounded=_read_reference(document["rounded"], Path(path).parent, where))
 
 
 def _read_reference(entry: object, folder: Path, where: str) -> RoundedWeights:

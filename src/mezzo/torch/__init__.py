@@ -5,7 +5,7 @@ This package imports torch; `import mezzo` does not.
 
 from mezzo.torch import torch_internals  # noqa: F401  first, as it checks PyTorch's version
 from mezzo.torch.compiler.backend import register
-from mezzo.torch.compiler.compiled import account, compile, refresh
+from mezzo.torch.compiler.compiled import account, compile, refresh, save_plan
 from mezzo.torch.compiler.exporting import export
 from mezzo.torch.compiler.regions import Region, keep, precision
 from mezzo.torch.inspect.comparing import compare
@@ -30,6 +30,7 @@ __all__ = [
     "precision",
     "refresh",
     "report",
+    "save_plan",
 ]
 
 register()

@@ -35,13 +35,17 @@ _NAME = "the data"
 
 
 def check_data(settings: CompilerSettings, data: object) -> None:
-    """Raises InputError: INT8 lacks data, or other formats are given data."""
+    """Raises InputError: INT8 lacks data, or a plan or other formats are given data."""
+    if settings.saved is not None:
+        if data is not None:
+            raise InputError("data cannot change what a plan has decided; leave one of them out")
+        return
     if settings.planning().planning.line.quantized is None:
         if data is not None:
             raise InputError("data gives scales of INT8, and to has no int8; leave data out")
         return
     if data is None:
-        raise InputError("to has int8, whose scales come from data; give data=[batch, ...]")
+        raise InputError("to has int8, whose scales come from data; give data=[batch, ...], or a plan")
 
 
 @dataclass(eq=False, kw_only=True)

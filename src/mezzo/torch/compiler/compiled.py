@@ -1,5 +1,6 @@
 """`mezzo.torch.compile`, and access to the plans of compiled modules and functions."""
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar, overload
@@ -7,11 +8,13 @@ from typing import Any, TypeVar, overload
 import torch
 
 from mezzo.common.errors import InputError
+from mezzo.common.safe_paths import write_file
 from mezzo.contracts.plans import Plan
 from mezzo.torch.compiler.backend import ACCOUNT, Backend
 from mezzo.torch.compiler.calibrating import calibrate, check_data
 from mezzo.torch.compiler.settings import read_settings
-from mezzo.torch.inspect.accounts import Account
+from mezzo.torch.inspect.accounts import NOTHING, Account
+from mezzo.torch.saved_plans import load_plans, spell_plans
 from mezzo.torch.torch_internals import OptimizedModule, innermost_backend, optimize
 from mezzo.torch.train.gradient_reduction import reduce_as_before, reduce_in
 from mezzo.torch.weights.weights import SHADOWS
@@ -51,6 +54,7 @@ def compile(
     weight_grad_reduce: object = ...,
     weight_update: object = ...,
     data: Iterable[object] | None = ...,
+    plan: str | os.PathLike[str] | None = ...,
     **planning: object,
 ) -> Any: ...
 
@@ -69,6 +73,7 @@ def compile(
     weight_grad_reduce: object = ...,
     weight_update: object = ...,
     data: Iterable[object] | None = ...,
+    plan: str | os.PathLike[str] | None = ...,
     **planning: object,
 ) -> Callable[[_Model], _Model]: ...
 
@@ -87,6 +92,7 @@ def compile(
     weight_grad_reduce: object = None,
     weight_update: object = None,
     data: Iterable[object] | None = None,
+    plan: str | os.PathLike[str] | None = None,
     **planning: object,
 ) -> Any:
     """Compile a module or function with Inductor in mixed precision, and in inference
@@ -109,7 +115,9 @@ def compile(
         weight_update: "fp32" keeps master weights, whose low-precision copies the optimizer of
             `compile_update` writes at each step; None casts weights at every use in training.
         data: with "int8" in `to`, batches that scales are from, as in `mezzo.torch.compare`; the
-            model runs on them now. Needs `freeze`.
+            model runs on them now.
+        plan: a file of `save_plan`, whose plans are replayed: with "int8" in place of data. A graph
+            that it has no plan of is planned, and has no INT8.
         planning: options of `mezzo.convert`: `to` (default "bf16"), `policy`, `target`,
             `keep_region` and others.
 
@@ -132,7 +140,10 @@ def compile(
             f"option 'dynamic' is {dynamic!r}; give True, False, or None to let torch.compile see"
         )
     settings = read_settings(
-        {**(options or {}), **planning, **controls, "freeze": freeze}, mode, dynamic
+        {**(options or {}), **planning, **controls, "freeze": freeze},
+        mode,
+        dynamic,
+        None if plan is None else load_plans(plan),
     )
 
     check_data(settings, data)
@@ -197,6 +208,18 @@ def account(compiled: Any) -> Account:
         f"{type(compiled).__name__} was not compiled by mezzo; compile it with mezzo.torch.compile,"
         ' or with torch.compile(backend="mezzo")'
     )
+
+
+def save_plan(compiled: Any, path: str | os.PathLike[str]) -> None:
+    """Write the plans of a compiled module's graphs to a file, for `compile(plan=path)`: with INT8
+    it needs no data then.
+
+    Raises InputError: no graph was planned yet, a plan cannot be saved, or the file not written.
+    """
+    plans = [plan for plan in account(compiled).plans if plan is not None]
+    if not plans:
+        raise InputError(f"there is no plan to save: {NOTHING}")
+    write_file(path, spell_plans(plans).encode(), "plan")
 
 
 def _check_in_place(compiled: Any) -> None:

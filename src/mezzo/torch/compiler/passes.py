@@ -17,6 +17,8 @@ from mezzo.planner.options import Options
 from mezzo.torch.compiler.as_written import write_as_kept
 from mezzo.torch.compiler.no_conversion_reason import NoConversionReason, find_no_conversion_reason
 from mezzo.torch.compiler.rewriting import RewrittenGraph, rewrite
+from mezzo.torch.compiler.scales import without_scales
+from mezzo.torch.compiler.settings import OptionsOf
 from mezzo.torch.compiler.subgraphs import BodyPlan, casts_in, plan_bodies
 from mezzo.torch.inspect.graph_snapshots import GraphSnapshot, take_snapshot
 from mezzo.torch.onednn import int8_lowerings, lowerings  # noqa: F401  registers the lowerings
@@ -80,13 +82,13 @@ class PlanningPass(CustomGraphPass):
         digest: str,
         before: Before = (),
         controls: Controls | None = None,
-        options_of: Callable[[Program], Options] | None = None,
+        options_of: OptionsOf | None = None,
     ) -> None:
-        """`options_of`: those of a graph, where graphs have scales of their own."""
+        """`options_of`: those of a graph and its plan to replay, where graphs have their own."""
         self.edited, self.options, self.digest, self.before = edited, options, digest, before
         self.controls = Controls() if controls is None else controls
         self.low, self.device = float_type(options.planning.low), device_of(edited.inputs)
-        self.options_of = options_of or (lambda _: options)
+        self.options_of = options_of or (lambda _: (options, None))
         self.kept: Kept | None = None
         self.is_joint = False
         self.plan: Plan | None = None
@@ -174,12 +176,9 @@ class PlanningPass(CustomGraphPass):
                 self.no_conversion_reason = find_no_conversion_reason(
                     planned, self.options.planning.policy.name
                 )
-                planning = self.options.planning
-                is_quantized = planning.line.quantized is not None
-                planning = replace(
-                    planning, weight_bits=(), quantized={} if is_quantized else None
-                )
-                self.bodies = plan_bodies(program, replace(self.options, planning=planning))
+                floats = without_scales(self.options)
+                planning = replace(floats.planning, weight_bits=())
+                self.bodies = plan_bodies(program, replace(floats, planning=planning))
                 bodies = [body.planned for body in self.bodies if body.planned is not None]
                 graphs = [planned, *bodies]
                 self.unmatched = {
@@ -198,7 +197,13 @@ class PlanningPass(CustomGraphPass):
 
     def rewritten(self, program: Program) -> RewrittenGraph:
         """Plan and edit a graph. Raises MezzoError: it stays unchanged."""
-        return rewrite(program, self.options_of(program))
+        options, plan = self.options_of(program)
+        try:
+            return rewrite(program, options, plan)
+        except MezzoError as error:
+            if plan is None:
+                raise
+            raise InputError(str(error)) from error  # a given plan is carried out, or refused
 
     def _write_fp32_outputs(self, graphs: Sequence[RewrittenGraph]) -> tuple[Fp32Output, ...]:
         """Make matmuls with planned FP32 outputs output their accumulator, if supported."""

@@ -57,17 +57,18 @@ class RewrittenGraph:
                     yield node, call
 
 
-def rewrite(program: Program, options: Options) -> RewrittenGraph:
-    """Plan a graph or subgraph and apply the plan in place.
+def rewrite(program: Program, options: Options, plan: Plan | None = None) -> RewrittenGraph:
+    """Plan a graph or subgraph, or replay its plan, and apply it in place.
 
     Raises MezzoError: it cannot be planned; the graph is unchanged.
     """
     model = HandedModel(program)
     try:
         fitted = fit(options, lambda: model.read(*options.planning.floats).graph)
-        decided, result = convert_model(model, fitted.options, None)
+        decided, result = convert_model(model, fitted.options, plan)
         is_quantized = options.planning.line.quantized is not None  # scales are of given values
-        if decided.may_overflow and not (program.backward or is_quantized):
+        is_free = plan is None and not (program.backward or is_quantized)
+        if decided.may_overflow and is_free:
             model.restore()
             model, repaired = _repaired(model, fitted.options)
             decided, result = convert_model(model, repaired, None)

@@ -41,14 +41,21 @@ def with_scales(program: Program, options: Options, scales: GraphScales) -> Opti
     needs = needs_of(model, options)
     found = scales.get(names_of(needs.reading))
     if found is None:
-        return replace(options, planning=replace(planning, quantized={}))
+        return without_scales(options)
     parameters = {**found.parameters, **needs.of_weights(model)}
-    coarse = (*found.coarse, *_without_kernels(needs))
+    coarse = (*found.coarse, *without_kernels(needs))
     planning = replace(planning, quantized=parameters, coarse=coarse)
     return replace(options, planning=planning)
 
 
-def _without_kernels(needs: Needs) -> Iterator[NamedFinding]:
+def without_scales(options: Options) -> Options:
+    """The options for a graph whose values have no scales: nothing of it runs in INT8."""
+    if options.planning.line.quantized is None:
+        return options
+    return replace(options, planning=replace(options.planning, quantized={}))
+
+
+def without_kernels(needs: Needs) -> Iterator[NamedFinding]:
     """The products that have no INT8 kernel on this machine, by self-test, or of their rank."""
     graph = needs.reading.graph
     for unit in needs.units:

@@ -12,12 +12,14 @@ from mezzo.common.errors import InputError
 from mezzo.common.name_matching import aside, did_you_mean
 from mezzo.common.packages import VERSION
 from mezzo.contracts.options.request import Request
+from mezzo.contracts.plans import Plan
 from mezzo.conversion.results import check_formats
 from mezzo.formats.dtypes import FORMATS
 from mezzo.formats.format_words import WEIGHT_BITS, read_formats, spell_formats
-from mezzo.planner.options import Options, check_parameters, read_options
+from mezzo.planner.options import Options, check_parameters, read_options, replay_options
 from mezzo.plugins.discovery import target_for_device
-from mezzo.torch.compiler.scales import GraphScales, with_scales
+from mezzo.torch.compiler.scales import GraphScales, with_scales, without_scales
+from mezzo.torch.saved_plans import SavedPlans
 from mezzo.torch.torch_internals import inductor_config, list_mode_options
 from mezzo.torch.train.controls import CONTROLS, Controls, read_controls
 
@@ -33,13 +35,15 @@ _NOT_HERE = frozenset(
         "opset",
     }
 )
+OptionsOf = Callable[[Program], tuple[Options, Plan | None]]
 _PLANNING = tuple(option.name for option in fields(Request) if option.name not in _NOT_HERE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompilerSettings:
     """Validated options. `inductor` goes to Inductor; `is_frozen` treats weights as constants.
-    `scales`: those of each graph, once a module that is to run in INT8 has been calibrated.
+    `scales`: those of each graph, once a module that is to run in INT8 has been calibrated;
+    `saved`: plans to replay.
     """
 
     request: Request
@@ -47,6 +51,7 @@ class CompilerSettings:
     is_frozen: bool = False
     controls: Controls = field(default_factory=Controls)
     scales: GraphScales | None = None
+    saved: SavedPlans | None = None
 
     def planning(self, device: str = "cpu") -> Options:
         """The planner's options for graphs on a device."""
@@ -69,19 +74,30 @@ class CompilerSettings:
             repr(self.request),
             sorted((k, repr(v)) for k, v in self.inductor.items()),
         )
-        whole = (parts, self.is_frozen, self.controls, self.scales)
+        saved = None if self.saved is None else self.saved.text
+        whole = (parts, self.is_frozen, self.controls, self.scales, saved)
         return hashlib.sha256(repr(whole).encode()).hexdigest()
 
-    def options_of(self, options: Options) -> Callable[[Program], Options]:
-        """The planner's options of each graph: its own scales, if there are any."""
-        scales = self.scales
-        return lambda program: options if scales is None else with_scales(program, options, scales)
+    def options_of(self, options: Options) -> OptionsOf:
+        """The planner's options of each graph, with its own scales, and its plan to replay."""
+        saved, scales = self.saved, self.scales
+
+        def of(program: Program) -> tuple[Options, Plan | None]:
+            if saved is not None:
+                plan = saved.of(program, options)
+                return (without_scales(options), None) if plan is None else (replay_options({}, plan), plan)
+            return options if scales is None else with_scales(program, options, scales), None
+
+        return of
 
 
 def read_settings(
-    given: Mapping[str, object], mode: str | None = None, dynamic: bool | None = None
+    given: Mapping[str, object],
+    mode: str | None = None,
+    dynamic: bool | None = None,
+    saved: SavedPlans | None = None,
 ) -> CompilerSettings:
-    """Split options into mezzo's and Inductor's.
+    """Split options into mezzo's and Inductor's. `saved`: plans to replay.
 
     Raises InputError: an option or mode is unknown, or a value is invalid.
     """
@@ -113,7 +129,10 @@ def read_settings(
                 f" {', '.join((*_PLANNING, *_OWN))}"
             )
     specified = {name: value for name, value in planning_options.items() if value is not None}
-    request = Request(**{"to": "bf16", **specified})  # type: ignore[arg-type]  # checked when it is read
+    for plan in () if saved is None else saved.plans:
+        replay_options(specified, plan)
+    to = "bf16" if saved is None else saved.to
+    request = Request(**{"to": to, **specified})  # type: ignore[arg-type]  # checked when it is read
     assert request.to is not None, "there is a usual one"
     levels = [word for word in read_formats(request.to) if word not in WEIGHT_BITS]
     if levels:
@@ -122,6 +141,7 @@ def read_settings(
         request=request,
         inductor=inductor,
         is_frozen=bool(given.get("freeze", False)),
+        saved=saved,
         controls=read_controls(
             {name: given[name] for name in CONTROLS if given.get(name) is not None}
         ),

@@ -24,7 +24,7 @@ from mezzo.planner.options import Options
 from mezzo.torch.compiler.backend import Backend
 from mezzo.torch.compiler.passes import Before, PlanningPass
 from mezzo.torch.compiler.rewriting import RewrittenGraph
-from mezzo.torch.compiler.settings import CompilerSettings
+from mezzo.torch.compiler.settings import CompilerSettings, OptionsOf
 from mezzo.torch.weights.weight_inputs import Edited
 
 
@@ -118,7 +118,7 @@ class _RecordingPass(PlanningPass):
         digest: str,
         before: Before,
         records: list[Recorded | None],
-        options_of: Callable[[Program], Options],
+        options_of: OptionsOf,
     ) -> None:
         super().__init__(edited, options, digest, before, options_of=options_of)
         self._into = records

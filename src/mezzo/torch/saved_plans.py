@@ -1,0 +1,100 @@
+"""Plan files of compiled modules: a plan for each graph, to compile again without data."""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+
+from mezzo.aten.handed import HandedModel
+from mezzo.aten.program import Program
+from mezzo.common.documents import parse_json
+from mezzo.common.errors import InputError
+from mezzo.contracts.plans import Plan
+from mezzo.formats.dtypes import QUANTIZED
+from mezzo.io.planfile import read_document, read_plan, to_json
+from mezzo.ir.nodes import Kind
+from mezzo.planner.options import Options
+from mezzo.quantize.calibration import needs_of
+from mezzo.torch.compiler.scales import names_of, without_kernels
+
+_FORMAT = "mezzo-compiled-plan/1"
+_SAVE = "save one with mezzo.torch.save_plan(compiled, path)"
+
+
+class SavedPlans:
+    """The plans of a module's graphs. Copies and pickles read the same text again."""
+
+    def __init__(self, text: str, where: str) -> None:
+        """Raises InputError: it is no such file, or a plan of it is malformed."""
+        self.text, self._where = text, where
+        document = parse_json(text)
+        form = document.get("format") if isinstance(document, dict) else type(document).__name__
+        if form != _FORMAT:
+            raise InputError(f"{where} has format {form!r}, wanted {_FORMAT!r}; {_SAVE}")
+        graphs = document.get("graphs")
+        if not isinstance(graphs, list) or not graphs:
+            raise InputError(f"{where} holds no list of graphs with a plan each; {_SAVE}")
+        self.plans = tuple(
+            _fitting(read_plan(graph, f"{where}, graph {number}"), f"{where}, graph {number}")
+            for number, graph in enumerate(graphs, 1)
+        )
+        self.to = ",".join(self.plans[0].formats)
+        if any(",".join(plan.formats) != self.to for plan in self.plans):
+            raise InputError(f"{where} has plans to different formats; {_SAVE}")
+
+    def __reduce__(self) -> "tuple[type[SavedPlans], tuple[str, str]]":
+        return SavedPlans, (self.text, self._where)
+
+    def of(self, program: Program, options: Options) -> Plan | None:
+        """The plan of a graph; None if the file has none. Scales of weights are found anew.
+
+        Raises InputError: it runs a product in INT8 that has no kernel on this machine.
+        """
+        model = HandedModel(program)
+        reading = model.read(*options.planning.floats)
+        key, fingerprint = names_of(reading), reading.graph.fingerprint
+        plan = next((plan for plan in self.plans if _names_in(plan) == key), None)
+        if plan is None:
+            return None
+        quantized = dict(plan.quantized)
+        if plan.line.quantized is not None:
+            needs = needs_of(model, options)
+            quantized |= needs.of_weights(model)
+            for finding in without_kernels(needs):
+                if plan.by_name[finding.node].precision.compute in QUANTIZED:
+                    raise InputError(
+                        f"{self._where} runs {finding.node!r} in int8, and {finding.because}; compile"
+                        " with data here"
+                    )
+        # Inputs have another order where weights are frozen.
+        return replace(
+            plan, quantized=tuple(quantized.items()), make_fingerprint=lambda: fingerprint
+        )
+
+
+def spell_plans(plans: Sequence[Plan]) -> str:
+    """The text of a file with the plans of graphs. Raises InputError: a plan changes its graph."""
+    for number, plan in enumerate(plans, 1):
+        _fitting(plan, f"the plan of graph {number}")
+    graphs = ",\n".join(to_json(plan).rstrip() for plan in plans)
+    return f'{{"format": {json.dumps(_FORMAT)}, "graphs": [\n{graphs}\n]}}\n'
+
+
+def load_plans(path: str | os.PathLike[str]) -> SavedPlans:
+    """Read a file that `mezzo.torch.save_plan` wrote. Raises InputError: it is none."""
+    where = f"plan {str(path)!r}"
+    return SavedPlans(json.dumps(read_document(path, where)), where)
+
+
+def _names_in(plan: Plan) -> tuple[str, ...]:
+    return tuple(node.name for node in plan.nodes if node.kind == Kind.OP.value)
+
+
+def _fitting(plan: Plan, where: str) -> Plan:
+    """The plan. Raises InputError: it is of a graph that planning has changed."""
+    if plan.scaled or plan.corrected or plan.parts:
+        raise InputError(
+            f"{where} changes numbers or nodes of its graph, which a plan file of a compiled module"
+            " cannot say; compile with out_of_range='protect'"
+        )
+    return plan

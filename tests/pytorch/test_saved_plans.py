@@ -1,0 +1,198 @@
+"""Plan files of compiled modules: replayed without data, edited by hand, and refused in one line where they do not fit."""
+
+import copy
+import json
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# This folder itself passes for an empty "torch" where PyTorch is not installed.
+pytest.importorskip("torch.nn", reason="needs mezzo[torch]")
+
+import torch
+from driving import generate_no_code
+from torch import nn
+
+import mezzo.torch
+from mezzo.common.errors import InputError
+from mezzo.torch.compiler import scales
+from mezzo.torch.compiler.compiled import account
+from mezzo.torch.onednn.int8_kernels import multiplies_int8
+
+pytestmark = pytest.mark.skipif(not multiplies_int8(), reason="oneDNN has no INT8 kernels on this machine")
+
+
+@pytest.fixture(autouse=True)
+def _anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    generate_no_code(monkeypatch)
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        yield
+
+
+class Parts(nn.Module):
+    """Two graphs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(64, 96), nn.Linear(96, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.first(x))
+        torch._dynamo.graph_break()
+        result: torch.Tensor = self.second(x)
+        return result
+
+
+def rows(seed: int, count: int = 4) -> torch.Tensor:
+    return torch.randn(count, 64, generator=torch.Generator().manual_seed(seed))
+
+
+def made(to: str = "int8,bf16", **options: Any) -> Any:
+    data = {"data": [rows(seed) for seed in range(6)]} if "int8" in to else {}
+    return mezzo.torch.compile(Parts().eval(), to=to, **data, **options)
+
+
+def computed(run: Any) -> list[list[str]]:
+    return [[str(node.precision.compute) for node in plan.nodes if node.op == "addmm"] for plan in run.plans]
+
+
+@pytest.mark.parametrize("was_frozen", [True, False])
+@pytest.mark.parametrize("to", ["int8", "int8,bf16", "bf16"])
+def test_plans_are_replayed_without_data_frozen_or_not(to: str, was_frozen: bool, tmp_path: Path) -> None:
+    run = made(to, freeze=was_frozen)
+    expected = run(rows(99))
+    mezzo.torch.save_plan(run, tmp_path / "plan.json")
+    for is_frozen in (True, False):
+        again = mezzo.torch.compile(run._orig_mod, plan=tmp_path / "plan.json", freeze=is_frozen)
+        assert torch.equal(again(rows(99)), expected)
+        assert torch.equal(again(rows(98, 9)), run(rows(98, 9)))  # of other sizes
+        assert computed(again)[:2] == computed(run)[:2] == [["int8" if "int8" in to else to]] * 2
+    for copied in (copy.deepcopy(again), pickle.loads(pickle.dumps(again))):
+        assert torch.equal(copied(rows(99)), expected)
+    torch._dynamo.reset()  # its limit on what is compiled for one function
+    mezzo.torch.save_plan(again, tmp_path / "second.json")
+    assert torch.equal(mezzo.torch.compile(run._orig_mod, plan=tmp_path / "second.json")(rows(99)), expected)
+
+
+def test_weights_that_change_keep_the_scales_of_the_plan(tmp_path: Path) -> None:
+    run = made()
+    run(rows(99))
+    mezzo.torch.save_plan(run, tmp_path / "plan.json")
+    run._orig_mod.first.weight.mul_(0.5)
+    again = mezzo.torch.compile(run._orig_mod, plan=tmp_path / "plan.json")
+    assert torch.equal(again(rows(99)), run(rows(99)))
+    run._orig_mod.second.weight.mul_(-2)
+    assert torch.equal(again(rows(99)), run(rows(99)))
+
+
+def test_precisions_may_be_edited_and_other_graphs_are_planned_anew(tmp_path: Path) -> None:
+    run = made()
+    run(rows(99))
+    path = tmp_path / "plan.json"
+    mezzo.torch.save_plan(run, path)
+    document = json.loads(path.read_text())
+    node = next(node for node in document["graphs"][0]["nodes"] if node["op"] == "addmm")
+    node["precision"] = "f32"
+    for other in document["graphs"][0]["nodes"]:
+        if other["kind"] == "op":
+            other["precision"] = "f32"
+    del document["graphs"][1]
+    path.write_text(json.dumps(document))
+    again = mezzo.torch.compile(run._orig_mod, plan=path)
+    again(rows(99))
+    assert computed(again) == [["f32"], ["bf16"]]
+
+
+def test_a_machine_without_the_kernels_refuses_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = made()
+    run(rows(99))
+    mezzo.torch.save_plan(run, tmp_path / "plan.json")
+    monkeypatch.setattr(scales, "multiplies_int8", lambda: False)
+    with pytest.raises(InputError, match=r"plan .* runs 'first/addmm' in int8, and oneDNN's INT8 matmuls fail"):
+        mezzo.torch.compile(run._orig_mod, plan=tmp_path / "plan.json")(rows(99))
+
+
+def _first(document: Any, change: Callable[[Any], object]) -> None:
+    change(document["graphs"][0])
+
+
+SPOILT: dict[str, tuple[Callable[[Any], object], str]] = {
+    "format": (lambda document: document.update(format="mezzo-plan/1"), "has format 'mezzo-plan/1', wanted"),
+    "no graphs": (lambda document: document.update(graphs={}), "holds no list of graphs"),
+    "no graph": (lambda document: document.update(graphs=[]), "holds no list of graphs"),
+    "no plan": (lambda document: document.update(graphs=[7]), "graph 1 has format 'int'"),
+    "other formats": (
+        lambda document: document["graphs"][0].update(levels=["FLOAT", "FLOAT16"]),
+        "",
+    ),
+    "dialect": (lambda document: _first(document, lambda graph: graph.update(dialect="onnx")), "dialect"),
+    "scaled": (
+        lambda document: _first(document, lambda graph: graph.update(scaled={"x": {"exponent": 1, "because": ""}})),
+        "changes numbers or nodes of its graph",
+    ),
+    "scale": (
+        lambda document: _first(
+            document, lambda graph: graph["quantized"].update(l_args_0_={"dtype": "INT8", "scale": -1, "zero_point": 0})
+        ),
+        "",
+    ),
+    "dtype": (
+        lambda document: _first(
+            document, lambda graph: [how.update(dtype="FLOAT") for how in graph["quantized"].values()]
+        ),
+        "",
+    ),
+    "channels": (
+        lambda document: _first(
+            document,
+            lambda graph: [
+                how.update(axis=7, scale=[1.0, 2.0], zero_point=0) for how in graph["quantized"].values()
+            ],
+        ),
+        "",
+    ),
+    "no scales": (lambda document: _first(document, lambda graph: graph.pop("quantized")), ""),
+    "a node less": (lambda document: _first(document, lambda graph: graph["nodes"].pop(0)), ""),
+}
+
+
+@pytest.mark.parametrize("name", SPOILT)
+def test_what_is_no_plan_of_it_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
+    run = made()
+    run(rows(99))
+    path = tmp_path / "plan.json"
+    mezzo.torch.save_plan(run, path)
+    spoil, message = SPOILT[name]
+    document = json.loads(path.read_text())
+    spoil(document)
+    path.write_text(json.dumps(document))
+    with pytest.raises(InputError) as caught:
+        mezzo.torch.compile(run._orig_mod, plan=path)(rows(99))
+    print(caught.value)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"data": [torch.zeros(1, 64)]}, "data cannot change what a plan has decided"),
+        ({"to": "bf16"}, "to 'bf16' contradicts the plan"),
+        ({"policy": "off"}, "contradicts the plan"),
+        ({"plan": "nowhere.json"}, "cannot read plan 'nowhere.json'"),
+    ],
+)
+def test_what_contradicts_a_plan_is_refused(options: dict[str, Any], message: str, tmp_path: Path) -> None:
+    run = made()
+    with pytest.raises(InputError, match="there is no plan to save"):
+        mezzo.torch.save_plan(run, tmp_path / "plan.json")
+    run(rows(99))
+    mezzo.torch.save_plan(run, tmp_path / "plan.json")
+    with pytest.raises(InputError, match=message):
+        mezzo.torch.compile(run._orig_mod, **{"plan": tmp_path / "plan.json", **options})
+    assert account(run).graphs
