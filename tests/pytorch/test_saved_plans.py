@@ -1,4 +1,4 @@
-"""Plan files of compiled modules: replayed without data, edited by hand, and refused in one line where they do not fit."""
+"""Plan files of compiled modules: replayed without data, edited by hand, and refused in one line where they misfit."""
 
 import copy
 import json
@@ -127,8 +127,8 @@ SPOILT: dict[str, tuple[Callable[[Any], object], str]] = {
     "no graph": (lambda document: document.update(graphs=[]), "holds no list of graphs"),
     "no plan": (lambda document: document.update(graphs=[7]), "graph 1 has format 'int'"),
     "other formats": (
-        lambda document: document["graphs"][0].update(levels=["FLOAT", "FLOAT16"]),
-        "",
+        lambda document: document["graphs"][0].update(levels=["f16", "f32"]),
+        "plans to different formats",
     ),
     "dialect": (lambda document: _first(document, lambda graph: graph.update(dialect="onnx")), "dialect"),
     "scaled": (
@@ -137,22 +137,20 @@ SPOILT: dict[str, tuple[Callable[[Any], object], str]] = {
     ),
     "scale": (
         lambda document: _first(
-            document, lambda graph: graph["quantized"].update(l_args_0_={"dtype": "INT8", "scale": -1, "zero_point": 0})
+            document, lambda graph: graph["quantized"].update(l_args_0_={"dtype": "u8", "scale": -1, "zero_point": 0})
         ),
         "",
     ),
     "dtype": (
         lambda document: _first(
-            document, lambda graph: [how.update(dtype="FLOAT") for how in graph["quantized"].values()]
+            document, lambda graph: [how.update(dtype="f32") for how in graph["quantized"].values()]
         ),
         "",
     ),
     "channels": (
         lambda document: _first(
             document,
-            lambda graph: [
-                how.update(axis=7, scale=[1.0, 2.0], zero_point=0) for how in graph["quantized"].values()
-            ],
+            lambda graph: [how.update(axis=7, scale=[1.0, 2.0], zero_point=0) for how in graph["quantized"].values()],
         ),
         "",
     ),
@@ -173,7 +171,6 @@ def test_what_is_no_plan_of_it_is_refused_in_one_line(name: str, tmp_path: Path)
     path.write_text(json.dumps(document))
     with pytest.raises(InputError) as caught:
         mezzo.torch.compile(run._orig_mod, plan=path)(rows(99))
-    print(caught.value)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 

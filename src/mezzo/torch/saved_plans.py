@@ -63,8 +63,8 @@ class SavedPlans:
             for finding in without_kernels(needs):
                 if plan.by_name[finding.node].precision.compute in QUANTIZED:
                     raise InputError(
-                        f"{self._where} runs {finding.node!r} in int8, and {finding.because}; compile"
-                        " with data here"
+                        f"{self._where} runs {finding.node!r} in int8, and {finding.because};"
+                        " compile with data here"
                     )
         # Inputs have another order where weights are frozen.
         return replace(

@@ -19,6 +19,7 @@ try:
     import torch._dynamo.utils
     import torch._functorch.config
     import torch._inductor.config
+    import torch._inductor.utils
     import torch.utils._python_dispatch
     import torch.utils._pytree
 
@@ -78,9 +79,6 @@ try:
     # Inductor's decompositions: formulas are traced with the same.
     from torch._inductor.decomposition import select_decomp_table as select_decomp_table
 
-    # Sizes in the lowerings, of which symbols are SymPy's.
-    from torch._inductor.utils import convert_shape_to_inductor as sizes_in_inductor
-
     # Inductor's patterns for frozen graphs, of which those of INT8 run on others here.
     from torch._inductor.fx_passes import freezing_patterns as freezing_patterns
 
@@ -93,10 +91,9 @@ try:
     from torch._inductor.ir import NoneLayout as NoneLayout
     from torch._inductor.ir import TensorBox as TensorBox
 
-    from torch._inductor.pattern_matcher import PatternMatcherPass as PatternMatcherPass
-
     # Registers those lowerings. Its module must be loaded before `select_decomp_table` is called.
     from torch._inductor.lowering import register_lowering as register_lowering
+    from torch._inductor.pattern_matcher import PatternMatcherPass as PatternMatcherPass
 
     # The node that is being lowered.
     from torch._inductor.virtualized import V as V
@@ -113,6 +110,9 @@ try:
 
     # The result of a oneDNN call in the lowerings.
     create_onednn_output: Callable[[Any], Any] = mkldnn_ir._create_output_node
+
+    # Sizes in the lowerings, with SymPy's symbols.
+    spell_sizes: Callable[[Any], list[Any]] = torch._inductor.utils.convert_shape_to_inductor
 
     # Options: Dynamo's limit on recompilations, AOTAutograd's cache, and all of Inductor's.
     dynamo_config: Any = torch._dynamo.config

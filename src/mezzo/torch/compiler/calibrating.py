@@ -45,7 +45,9 @@ def check_data(settings: CompilerSettings, data: object) -> None:
             raise InputError("data gives scales of INT8, and to has no int8; leave data out")
         return
     if data is None:
-        raise InputError("to has int8, whose scales come from data; give data=[batch, ...], or a plan")
+        raise InputError(
+            "to has int8, whose scales come from data; give data=[batch, ...], or a plan"
+        )
 
 
 @dataclass(eq=False, kw_only=True)

@@ -325,12 +325,13 @@ class PlanningPass(CustomGraphPass):
         self, graph: fx.Graph, by_place: Mapping[int, fx.Node]
     ) -> Mapping[fx.Node, WeightLayout]:
         """Make products planned in INT8 read packed integers."""
-        slots = {
-            by_place[places[0]]: Int8Slots(by_place[places[1]], by_place[places[2]])
-            for candidate in self.edited.candidates
-            if (places := (candidate.weight, candidate.slot, candidate.grids))
-            and by_place.keys() >= {*places}
-        }
+        slots: dict[fx.Node, Int8Slots] = {}
+        for candidate in self.edited.candidates:
+            if candidate.slot is not None and candidate.grids is not None:
+                weight = by_place.get(candidate.weight)
+                packed, scales = by_place.get(candidate.slot), by_place.get(candidate.grids)
+                if weight is not None and packed is not None and scales is not None:
+                    slots[weight] = Int8Slots(packed, scales)
         return call_int8_kernels(graph, slots)
 
     def _pack(

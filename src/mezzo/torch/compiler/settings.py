@@ -85,7 +85,11 @@ class CompilerSettings:
         def of(program: Program) -> tuple[Options, Plan | None]:
             if saved is not None:
                 plan = saved.of(program, options)
-                return (without_scales(options), None) if plan is None else (replay_options({}, plan), plan)
+                return (
+                    (without_scales(options), None)
+                    if plan is None
+                    else (replay_options({}, plan), plan)
+                )
             return options if scales is None else with_scales(program, options, scales), None
 
         return of

@@ -67,7 +67,7 @@ def _linear(
     operands = (x.contiguous(), x_scale, x_zero, packed, scales, torch.zeros(1, dtype=torch.int32))
     if other is None:
         return ONEDNN.qlinear_pointwise(*operands, bias, scale, zero, dtype, after, [], how)
-    addition = (*PLAIN, "add", 1.0, after, [], how)
+    addition: Any = (*PLAIN, "add", 1.0, after, [], how)
     return ONEDNN.qlinear_pointwise.binary(*operands, other, bias, scale, zero, dtype, *addition)
 
 
@@ -80,8 +80,8 @@ def _fake_linear(
 def _convolution(
     x: Any, packed: Any, scales: Any, bias: Any, other: Any, weight: Any, *about: Any
 ) -> Any:
-    stride, padding, dilation, groups, x_scale, x_zero, other_scale, other_zero, *about = about
-    scale, zero, dtype, last, *after = about
+    stride, padding, dilation, groups, x_scale, x_zero, other_scale, other_zero, *rest = about
+    scale, zero, dtype, last, *after = rest
     sizes = stride, padding, dilation, groups
     x = laid_out(x, last=True)
     operands = (x, x_scale, x_zero, packed, scales, torch.zeros(1, dtype=torch.int32))

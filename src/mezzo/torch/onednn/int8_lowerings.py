@@ -15,7 +15,7 @@ from mezzo.torch.torch_internals import (
     make_channels_last_strides_for,
     mkldnn_ir,
     register_lowering,
-    sizes_in_inductor,
+    spell_sizes,
 )
 
 
@@ -33,7 +33,7 @@ def _linear(
             mkldnn_ir.QLinearPointwisePT2E(layout, inputs, constants, bias is not None)
         )
     other = ExternKernel.require_contiguous(ExternKernel.realize_input(other))
-    addition = (scale, zero, dtype, *PLAIN, "add", 1.0, after, [], how)
+    addition: Any = (scale, zero, dtype, *PLAIN, "add", 1.0, after, [], how)
     inputs, constants = _with_bias([*operands, other], bias, addition)
     return TensorBox.create(
         mkldnn_ir.QLinearPointwiseBinaryPT2E(layout, inputs, constants, bias is not None)
@@ -44,20 +44,20 @@ def _linear(
 def _convolution(
     x: Any, packed: Any, scales: Any, bias: Any, other: Any, weight: Any, *about: Any
 ) -> Any:
-    *sizes, x_scale, x_zero, other_scale, other_zero, scale, zero, dtype, _, after, numbers, how = (
-        about
-    )
+    stride, padding, dilation, groups, x_scale, x_zero, other_scale, other_zero, *rest = about
+    scale, zero, dtype, _, *after = rest
+    sizes = stride, padding, dilation, groups
     x = _channels_last(x)
     operands = _operands(x, x_scale, x_zero, packed, scales)
     if other is None:
-        size = sizes_in_inductor(V.graph.current_node.meta["val"].shape)
+        size = spell_sizes(V.graph.current_node.meta["val"].shape)
         layout = FixedLayout(x.get_device(), dtype, size, make_channels_last_strides_for(size))
-        constants = (*sizes, scale, zero, dtype, after, numbers, how)
+        call_about = (*sizes, scale, zero, dtype, *after)
         return TensorBox.create(
-            mkldnn_ir.QConvPointWisePT2E(layout, *_with_bias(operands, bias, constants))
+            mkldnn_ir.QConvPointWisePT2E(layout, *_with_bias(operands, bias, call_about))
         )
     addend = _channels_last(ExternKernel.copy_input(other))  # the kernel adds in place
-    addition = (other_scale, other_zero, "sum", 1.0, after, numbers, how)
+    addition = (other_scale, other_zero, "sum", 1.0, *after)
     inputs, constants = _with_bias(
         [*operands, addend], bias, (*sizes, scale, zero, dtype, *addition)
     )

@@ -184,12 +184,14 @@ def _write(
     layouts: dict[fx.Node, WeightLayout],
 ) -> None:
     """Replace a call by mezzo's operator. A second layout of a weight is made at every call."""
-    is_linear = kernel.call.target in _LINEAR
     weight, is_transposed = kernel.weight, kernel.weight.target is PERMUTE
     if is_transposed:
         (weight,) = weight.all_input_nodes
     scaling = Int8Scales(is_transposed=is_transposed)
-    layout = Int8Matrix(is_transposed=is_transposed) if is_linear else _filter_layout(kernel)
+    is_linear = kernel.call.target in _LINEAR
+    layout: Int8Matrix | Int8Filter = (
+        Int8Matrix(is_transposed=is_transposed) if is_linear else _filter_layout(kernel)
+    )
     with build.graph.inserting_before(kernel.call):
         packed, scales = slots.get(weight, (None, None))
         if packed is not None and layouts.setdefault(packed, layout) != layout:
@@ -200,7 +202,7 @@ def _write(
             layout.spell(build.call, weight) if packed is None else packed,
             scaling.spell(build.call, weight) if scales is None else scales,
         )
-        if is_linear:
+        if isinstance(layout, Int8Matrix):
             result = _linear(build, kernel, weight_inputs)
         else:
             result = _convolution(build, kernel, weight_inputs, layout)
