@@ -206,7 +206,10 @@ def test_graphs_that_the_data_never_came_to_stay_in_floats() -> None:
     ("options", "message"),
     [
         ({"to": "int8", "freeze": True}, "to has int8, whose scales come from data; give data="),
-        ({"to": "bf16", "data": [torch.zeros(1, 64)]}, "data gives scales of INT8, and to has no int8; leave data out"),
+        (
+            {"to": "bf16", "data": [torch.zeros(1, 64)]},
+            "data gives scales of INT8, or holds max_error, and to has no int8",
+        ),
         ({"to": "int8", "freeze": True, "data": []}, "data holds no batch, and scales come from data"),
         ({"to": "int8", "freeze": True, "data": torch.zeros(1, 64)}, "data is a Tensor, which is one batch"),
     ],

@@ -117,6 +117,51 @@ def test_a_machine_without_the_kernels_refuses_the_plan(tmp_path: Path, monkeypa
         mezzo.torch.compile(run._orig_mod, plan=tmp_path / "plan.json")(rows(99))
 
 
+# -- plans within a budget -------------------------------------------------------------------------------------------
+
+
+def layers() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.GELU(), nn.Linear(256, 16)).eval()
+
+
+@pytest.mark.parametrize("is_frozen", [True, False])
+@pytest.mark.parametrize(("to", "counts"), [("int8,bf16", (3, 2, 0)), ("bf16", (0, 0, 0))])
+def test_a_budget_is_held_on_unseen_data(to: str, counts: tuple[int, ...], is_frozen: bool) -> None:
+    module, unseen = layers(), [rows(seed, 8) for seed in range(99, 131)]
+    exact = torch.cat([module(x) for x in unseen])
+    for budget, count in zip((0.1, 0.014, 1e-4), counts, strict=True):
+        torch._dynamo.reset()
+        data = [rows(seed, 8) for seed in range(12)]
+        run = mezzo.torch.compile(module, to=to, data=data, max_error=budget, freeze=is_frozen)
+        result = torch.cat([run(x) for x in unseen])
+        assert float((result - exact).norm() / exact.norm()) < 1.1 * budget
+        assert account(run).graphs[0].int8_products == count
+
+
+def test_a_plan_within_a_budget_is_saved(tmp_path: Path) -> None:
+    module = layers()
+    run = mezzo.torch.compile(module, to="int8", data=[rows(seed, 8) for seed in range(12)], max_error=0.014)
+    expected = run(rows(99, 8))
+    mezzo.torch.save_plan(run, tmp_path / "plan.json")
+    assert dict(run.plans[0].settings)["max_error"] == "0.014"
+    assert torch.equal(mezzo.torch.compile(module, plan=tmp_path / "plan.json")(rows(99, 8)), expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_error": 0.1}, "max_error is held on data; give data="),
+        ({"max_error": -1.0, "data": [rows(0)]}, "max_error is -1.0; give a relative error above 0"),
+        ({"max_error": 0.1, "data": []}, "max_error is held by one graph, and the data came to 0"),
+        ({"max_error": 0.1, "data": [rows(0)]}, "max_error is held by one graph, and the data came to 2"),
+        ({"data": [rows(0)]}, "data gives scales of INT8, or holds max_error, and to has no int8"),
+    ],
+)
+def test_budgets_that_cannot_be_held_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        mezzo.torch.compile(Parts().eval(), **options)
+
+
 def _first(document: Any, change: Callable[[Any], object]) -> None:
     change(document["graphs"][0])
 

@@ -31,7 +31,7 @@ from mezzo.quantize.calibration import with_parameters
 from mezzo.quantize.corrections import correct_parameters
 from mezzo.tuning.costs import table_costs
 from mezzo.tuning.final_plan import FinalPlan
-from mezzo.tuning.goals import Goal, ScoreCache, read_goal
+from mezzo.tuning.goals import Goal, ScoreCache, margin_of, read_goal
 from mezzo.tuning.measured_costs import Measurement, check_measurable
 from mezzo.tuning.measured_costs import measure as measure_target
 from mezzo.tuning.repair.overflow_protection import convert_on_data
@@ -48,11 +48,6 @@ if TYPE_CHECKING:
     from mezzo.contracts.frontend import Model
     from mezzo.numerics.data.datasets import Data
     from mezzo.numerics.metrics.user_metric import Metric
-
-# On search data the error must stay below the budget divided by this margin, as other data may have
-# larger errors. Without held-out data to detect that, the margin is larger.
-_MARGIN = 1.25
-_MARGIN_UNSEEN = 1.5
 
 
 @documents_options_with(**SEARCH_DEFAULTS)
@@ -129,7 +124,7 @@ def tune(
         error = option("max_error" if max_error is not None else "metric")
         raise InputError(f"{option('max_bytes')} and {error} each bound a search; give one of them")
     goal = replace(
-        read_goal(max_error, metric, max_drop, margin=_MARGIN)
+        read_goal(max_error, metric, max_drop, margin=1.0)
         if most_bytes is None
         else Goal(max_error=None, margin=1.0, max_bytes=most_bytes),
         accumulation=read_accumulation(accumulate, tile, "emulated") or chosen.planning.sums,
@@ -145,8 +140,8 @@ def tune(
     )  # fmt: skip
     whole = DataSession(data=session.data)
     session = session if held_out is not None else session.hold_out(model)
-    if session.held_out is None:
-        goal = replace(goal, margin=_MARGIN_UNSEEN)
+    if most_bytes is None:
+        goal = replace(goal, margin=margin_of(session))
     goal = replace(goal, shares=_shares_on_text(model, session))
     _check_strategy(chosen)
     chosen = chosen.with_settings(**goal.settings())

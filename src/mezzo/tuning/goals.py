@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from mezzo.numerics.data.datasets import Batch
     from mezzo.tuning.evaluator import Evaluator
 
+# On search data the error must stay below the budget divided by this margin, as other data may have
+# larger errors. Without held-out data to detect that, the margin is larger.
+_MARGIN, _MARGIN_UNSEEN = 1.25, 1.5
 _SCORES = StateFormat("state", "mezzo-tuning-state/1", key="format")
 
 
@@ -82,6 +85,11 @@ class Goal:
     def holds(self, score: "RunScore", slack: float = 1.0) -> bool:
         """Whether a score is within the bound divided by `slack`."""
         return self.excess(score) * slack <= 1.0
+
+
+def margin_of(session: DataSession) -> float:
+    """The margin of a search on a session's data."""
+    return _MARGIN_UNSEEN if session.held_out is None else _MARGIN
 
 
 def read_goal(

@@ -30,19 +30,30 @@ from mezzo.torch.compiler.settings import CompilerSettings
 from mezzo.torch.inspect.reference_runs import compute
 from mezzo.torch.torch_internals import optimize, without_modes
 from mezzo.torch.weights.weight_inputs import Edited
+from mezzo.tuning.goals import read_goal
 
 _NAME = "the data"
 
 
-def check_data(settings: CompilerSettings, data: object) -> None:
-    """Raises InputError: INT8 lacks data, or a plan or other formats are given data."""
+def check_data(settings: CompilerSettings, data: object, max_error: float | None) -> None:
+    """Raises InputError: INT8 or a budget lacks data, or data has no use."""
     if settings.saved is not None:
-        if data is not None:
-            raise InputError("data cannot change what a plan has decided; leave one of them out")
+        for name, value in (("data", data), ("max_error", max_error)):
+            if value is not None:
+                raise InputError(
+                    f"{name} cannot change what a plan has decided; leave one of them out"
+                )
+        return
+    if max_error is not None:
+        read_goal(max_error, None, None, margin=1.0)
+        if data is None:
+            raise InputError("max_error is held on data; give data=[batch, ...]")
         return
     if settings.planning().planning.line.quantized is None:
         if data is not None:
-            raise InputError("data gives scales of INT8, and to has no int8; leave data out")
+            raise InputError(
+                "data gives scales of INT8, or holds max_error, and to has no int8; leave data out"
+            )
         return
     if data is None:
         raise InputError(

@@ -10,6 +10,7 @@ import torch
 from mezzo.common.errors import InputError
 from mezzo.common.safe_paths import write_file
 from mezzo.contracts.plans import Plan
+from mezzo.torch.budgets import plans_within
 from mezzo.torch.compiler.backend import ACCOUNT, Backend
 from mezzo.torch.compiler.calibrating import calibrate, check_data
 from mezzo.torch.compiler.settings import read_settings
@@ -54,6 +55,7 @@ def compile(
     weight_grad_reduce: object = ...,
     weight_update: object = ...,
     data: Iterable[object] | None = ...,
+    max_error: float | None = ...,
     plan: str | os.PathLike[str] | None = ...,
     **planning: object,
 ) -> Any: ...
@@ -73,6 +75,7 @@ def compile(
     weight_grad_reduce: object = ...,
     weight_update: object = ...,
     data: Iterable[object] | None = ...,
+    max_error: float | None = ...,
     plan: str | os.PathLike[str] | None = ...,
     **planning: object,
 ) -> Callable[[_Model], _Model]: ...
@@ -92,6 +95,7 @@ def compile(
     weight_grad_reduce: object = None,
     weight_update: object = None,
     data: Iterable[object] | None = None,
+    max_error: float | None = None,
     plan: str | os.PathLike[str] | None = None,
     **planning: object,
 ) -> Any:
@@ -114,8 +118,10 @@ def compile(
             `weight.grad`.
         weight_update: "fp32" keeps master weights, whose low-precision copies the optimizer of
             `compile_update` writes at each step; None casts weights at every use in training.
-        data: with "int8" in `to`, batches that scales are from, as in `mezzo.torch.compare`; the
-            model runs on them now.
+        data: batches, as in `mezzo.torch.compare`, that scales are from with "int8" in `to`, or
+            that `max_error` is held on; the model runs on them now.
+        max_error: with data, the largest relative L2 error of an output, as of `mezzo.tune`: the
+            plan is the cheapest that holds it.
         plan: a file of `save_plan`, whose plans are replayed: with "int8" in place of data. A graph
             that it has no plan of is planned, and has no INT8.
         planning: options of `mezzo.convert`: `to` (default "bf16"), `policy`, `target`,
@@ -146,7 +152,7 @@ def compile(
         None if plan is None else load_plans(plan),
     )
 
-    check_data(settings, data)
+    check_data(settings, data, max_error)
 
     def compile_one(model: object) -> Any:
         nonlocal settings
@@ -154,7 +160,9 @@ def compile(
             raise InputError(
                 f"{type(model).__name__} is no module or function; give what is called"
             )
-        if data is not None:
+        if data is not None and max_error is not None:
+            settings = replace(settings, saved=plans_within(model, settings, data, max_error))
+        elif data is not None:
             settings = replace(settings, scales=calibrate(model, settings, data))
         grad_format = settings.controls.weight_grad_reduce
         backend = Backend(

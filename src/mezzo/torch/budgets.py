@@ -1,0 +1,156 @@
+"""Budgets of compiled modules: a module's graph is captured with its arguments on data, and the
+search of `mezzo.tune` finds the cheapest plan whose error stays within the budget.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+import torch
+from torch import fx
+
+from mezzo.aten.lab.arithmetic import AsTyped
+from mezzo.aten.lab.arrays import array_of
+from mezzo.aten.lab.runner import AtenRunner
+from mezzo.aten.model import TorchModel
+from mezzo.aten.program import Program
+from mezzo.common.errors import InputError
+from mezzo.contracts.plans import Plan
+from mezzo.conversion.judged_model import judge_model
+from mezzo.evaluate.data_session import open_session
+from mezzo.evaluate.range_measurement import measure_ranges
+from mezzo.planner.options import Options
+from mezzo.quantize.calibration import needs_of, with_parameters
+from mezzo.torch.compiler.arguments import batches_of, call_with
+from mezzo.torch.compiler.backend import Backend
+from mezzo.torch.compiler.passes import Before, PlanningPass
+from mezzo.torch.compiler.rewriting import RewrittenGraph
+from mezzo.torch.compiler.scales import without_kernels
+from mezzo.torch.compiler.settings import CompilerSettings
+from mezzo.torch.inspect.reference_runs import compute
+from mezzo.torch.saved_plans import SavedPlans, spell_plans
+from mezzo.torch.torch_internals import optimize
+from mezzo.torch.weights.weight_inputs import Edited
+from mezzo.tuning.costs import table_costs
+from mezzo.tuning.final_plan import FinalPlan
+from mezzo.tuning.goals import ScoreCache, margin_of, read_goal
+from mezzo.tuning.repair.range_findings import with_protection
+from mezzo.tuning.tuner import Tuner
+
+
+@dataclass(eq=False, kw_only=True)
+class _Captured:
+    """A graph, its options, and the arguments of each call, by placeholder."""
+
+    program: Program
+    options: Options
+    calls: list[Mapping[str, torch.Tensor]]
+
+
+def plans_within(
+    model: Callable[..., Any],
+    settings: CompilerSettings,
+    data: Iterable[object],
+    max_error: float,
+) -> SavedPlans:
+    """The plan of a module whose error on data is at most `max_error`. Some data is held out.
+
+    Raises InputError: there is no data, or it comes to more than one graph.
+    """
+    backend = _CapturingBackend(settings)
+    run: Any = optimize(backend=backend)(model)
+    with torch.no_grad():
+        for batch in batches_of(data):
+            call_with(run, batch)
+    called = [captured for captured in backend.graphs if captured.calls]
+    if len(called) != 1:
+        raise InputError(
+            f"max_error is held by one graph, and the data came to {len(called)}: batches have"
+            " other sizes, or the code breaks graphs (fullgraph=True says where)"
+        )
+    plan = _plan_within(called[0], max_error)
+    return SavedPlans(spell_plans([plan]), "the plan within max_error")
+
+
+class _CapturingBackend(Backend):
+    """A backend whose graphs are captured, and interpreted."""
+
+    def __init__(self, settings: CompilerSettings) -> None:
+        super().__init__(replace(settings, is_frozen=False), self._compile)
+        self.graphs: list[_Captured] = []
+
+    def make_pass(self, edited: Edited, options: Options, theirs: Before) -> PlanningPass:
+        return _CapturingPass(edited, options, self.settings.digest, theirs, self.graphs)
+
+    def _compile(self, module: fx.GraphModule, inputs: object, **ignored: object) -> Any:
+        captured = self.graphs[-1]
+        runner = AtenRunner(captured.program, AsTyped())
+
+        def call(*args: object) -> object:
+            captured.calls.append(_fed(captured.program, args))
+            return compute(runner, args, (), lambda name, numbers: None)
+
+        return call
+
+
+class _CapturingPass(PlanningPass):
+    """Captures graphs, and leaves them as they are."""
+
+    def __init__(
+        self,
+        edited: Edited,
+        options: Options,
+        digest: str,
+        before: Before,
+        graphs: list[_Captured],
+    ) -> None:
+        super().__init__(edited, options, digest, before)
+        self._into = graphs
+
+    def plan_program(self, program: Program) -> Sequence[RewrittenGraph]:
+        copied = program.copied()
+        owner = fx.GraphModule(program.owner, copied)
+        captured = replace(program, graph=copied, owner=owner)
+        self._into.append(_Captured(program=captured, options=self.options, calls=[]))
+        return ()
+
+
+def _fed(program: Program, args: Sequence[object]) -> dict[str, torch.Tensor]:
+    """The arguments of a call that are read and no weights."""
+    inputs = program.graph.find_nodes(op="placeholder")
+    return {
+        node.name: value.detach().clone()
+        for node, value in zip(inputs, args, strict=True)
+        if isinstance(value, torch.Tensor) and node.users and node.name not in program.weights
+    }
+
+
+def _plan_within(captured: _Captured, max_error: float) -> Plan:
+    program = captured.program
+    for node in program.graph.find_nodes(op="placeholder"):
+        if not node.users:  # those of weights' copies among them
+            program.graph.erase_node(node)
+    model, options = TorchModel(program), captured.options
+    feeds = [
+        {program.names.get(name, name): array_of(value) for name, value in call.items()}
+        for call in captured.calls
+    ]
+    session = open_session(model, feeds).hold_out(model)
+    goal = read_goal(max_error, None, None, margin=margin_of(session))
+    options = with_parameters(model, options.with_settings(**goal.settings()), session)
+    if options.planning.line.quantized is not None:
+        coarse = (*options.planning.coarse, *without_kernels(needs_of(model, options)))
+        options = replace(options, planning=replace(options.planning, coarse=coarse))
+    ranges = measure_ranges(model, session)
+    options = with_protection(model, options, ranges)
+    problem = judge_model(model, options)[1].problem
+    costs, table = table_costs(problem, f"table of {options.planning.target.name}")
+    options = replace(options, planning=replace(options.planning, measured=costs))
+    scores = ScoreCache.of(session, problem.graph, dict(options.settings))
+    tuner = Tuner(model, options, goal, session, scores, costs=table)
+    final = FinalPlan(tuner=tuner, ranges=ranges, measurement=None, convert_alone=_race_nothing)
+    return final.verified()[0].plan
+
+
+def _race_nothing(path: object) -> NoReturn:
+    raise AssertionError("costs are the table's, so nothing is timed")
