@@ -22,8 +22,9 @@ _OF_CHANNELS = (
     _OPERATORS.quantize_per_channel.default,
     _OPERATORS.dequantize_per_channel.default,
 )
+QUANTIZE_TENSOR, DEQUANTIZE_TENSOR = _OF_TENSORS
 QUANTIZE_CHANNELS, DEQUANTIZE_CHANNELS = _OF_CHANNELS
-QUANTIZE = frozenset({_OF_TENSORS[0], QUANTIZE_CHANNELS})
+QUANTIZE = frozenset({QUANTIZE_TENSOR, QUANTIZE_CHANNELS})
 
 
 def calls_of(how: Quantization) -> tuple[Any, Any]:

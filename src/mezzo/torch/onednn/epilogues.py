@@ -17,10 +17,10 @@ from mezzo.torch.onednn.kernels import CONVOLUTION, LINEAR, NOTHING, After
 from mezzo.torch.torch_internals import select_decomp_table, without_modes
 
 _ATEN: Any = torch.ops.aten
-_SHAPES = frozenset(
+SHAPES = frozenset(
     {_ATEN.view.default, _ATEN.reshape.default, _ATEN._unsafe_view.default, _ATEN.squeeze.dim}
 )
-_SAME = _SHAPES | {_ATEN.clone.default}
+SAME = SHAPES | {_ATEN.clone.default}
 _COMMUTE = frozenset({_ATEN.mul.Tensor, _ATEN.add.Tensor})
 # Significant digits compared in constants, which authors write with more or fewer digits.
 _DIGITS = 5
@@ -89,7 +89,7 @@ def retraced(graph: fx.Graph, start: fx.Node, end: fx.Node, by: fx.Node) -> fx.N
         node = node.all_input_nodes[0]
     value = by
     for step in reversed(steps):
-        if step.target in _SHAPES or (step is end and is_cast(step, torch.float32)):
+        if step.target in SHAPES or (step is end and is_cast(step, torch.float32)):
             dtype = torch.float32 if step is end else value.meta["val"].dtype
             value = graph.call_function(step.target, (value, *step.args[1:]))
             value.meta = {**step.meta, "val": step.meta["val"].to(dtype)}
@@ -99,8 +99,16 @@ def retraced(graph: fx.Graph, start: fx.Node, end: fx.Node, by: fx.Node) -> fx.N
 def _behind(product: fx.Node) -> _Found | None:
     """The activation that is an output's only use and itself used only in low precision."""
     start = widened(product)
-    if start is None:
+    found = None if start is None else activation_of(start)
+    if found is None:
         return None
+    end, after = found
+    casts = tuple(_casts(end, product.meta["val"].dtype))
+    return _Found(casts, after) if casts and None not in casts else None
+
+
+def activation_of(start: fx.Node) -> tuple[fx.Node, After] | None:
+    """The activation that is a value's only use, with its last node."""
     formulas: dict[fx.Node, Any] = {start: "x"}
     pending = list(start.users)
     while pending:
@@ -111,8 +119,7 @@ def _behind(product: fx.Node) -> _Found | None:
         formulas[node] = formula
         after = _activations().get(formula)
         if after is not None and _is_all(node, start, formulas):
-            casts = tuple(_casts(node, product.meta["val"].dtype))
-            return _Found(casts, after) if casts and None not in casts else None
+            return node, after
         pending += node.users
     return None
 
@@ -124,7 +131,7 @@ def widened(product: fx.Node) -> fx.Node | None:
         (node,) = node.users
         if node.target is CAST:
             return node if is_cast(node, torch.float32) else None
-        if node.target not in _SAME:
+        if node.target not in SAME:
             return None
     return None
 
@@ -145,7 +152,7 @@ def _casts(node: fx.Node, dtype: torch.dtype) -> Iterator[fx.Node | None]:
     for user in node.users:
         if user.target is CAST:
             yield user if is_cast(user, dtype) else None
-        elif user.target in _SAME:
+        elif user.target in SAME:
             yield from _casts(user, dtype)
         else:
             yield None

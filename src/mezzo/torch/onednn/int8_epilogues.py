@@ -1,0 +1,192 @@
+"""Fusion into oneDNN's INT8 matmuls and convolutions of what follows them: a residual sum, an
+activation, and the conversion of the result to BF16 or to the integers that the next one reads.
+
+oneDNN computes all of it from the INT32 sums in FP32, and rounds once.
+"""
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import torch
+from torch import fx
+
+from mezzo.aten.edit.quantizing import DEQUANTIZE_TENSOR, QUANTIZE_TENSOR
+from mezzo.aten.program import tensor_of
+from mezzo.aten.read.retype import CAST, is_cast
+from mezzo.torch.compiler.building import CallInserter
+from mezzo.torch.onednn.epilogues import SAME, SHAPES, activation_of
+from mezzo.torch.onednn.int8_kernels import INT8_CONVOLUTION, INT8_LINEAR
+from mezzo.torch.onednn.kernels import NOTHING, After
+
+_ATEN: Any = torch.ops.aten
+_MOVES = SAME | {_ATEN.permute.default, _ATEN.unsqueeze.default}
+_MERGED = SHAPES | {CAST, QUANTIZE_TENSOR}
+_FLOATS = (torch.float32, torch.bfloat16)
+# What oneDNN writes in place of FP32, with the span of integers.
+_RESULTS = frozenset({(torch.bfloat16,), (torch.uint8, 0, 255), (torch.int8, -128, 127)})
+_ACTIVATIONS: Mapping[Any, frozenset[str]] = MappingProxyType(
+    {
+        INT8_LINEAR: frozenset({"gelu", "relu", "swish", "tanh"}),
+        INT8_CONVOLUTION: frozenset({"relu", "swish"}),
+    }
+)
+_AFTER_SUMS = frozenset({"relu"})
+
+Path = tuple[fx.Node, ...]
+
+
+class _Place(NamedTuple):
+    """A node, and the reshapes on the way to it."""
+
+    node: fx.Node
+    path: Path
+
+
+def fuse_int8(graph: fx.Graph) -> None:
+    """Fuse what follows INT8 products into them."""
+    _merge(graph)
+    for product in reversed([node for node in graph.nodes if node.target in _ACTIVATIONS]):
+        _fuse(graph, product)
+    graph.eliminate_dead_code()
+
+
+def _merge(graph: fx.Graph) -> None:
+    """Merge alike reshapes, conversions and quantizations: each reader has its own."""
+    seen: dict[Any, fx.Node] = {}
+    for node in list(graph.nodes):
+        if node.target in _MERGED and not node.kwargs:
+            earlier = seen.setdefault((node.target, str(node.args)), node)
+            if earlier is not node:
+                node.replace_all_uses_with(earlier)
+                graph.erase_node(node)
+
+
+def _fuse(graph: fx.Graph, product: fx.Node) -> None:
+    arguments = _arguments(product)
+    if arguments["dtype"] is not torch.float32:
+        return
+    build = CallInserter(graph, product)
+    fused = _Place(product, ())  # what is a part of the kernel, up to here
+    if arguments["other"] is None and arguments["after"] == NOTHING.name:
+        fused, arguments["other"] = _with_sum(product)
+    if arguments["after"] == NOTHING.name:
+        fused, activation = _with_activation(product, fused, arguments["other"] is not None)
+        arguments["after"], arguments["how"] = activation
+    arguments["dtype"] = fused.node.meta["val"].dtype
+    ends = _conversions(fused.node, arguments)
+    if not ends and fused.node is product:
+        return
+    other = arguments["other"]
+    with graph.inserting_before(fused.node.next):
+        if fused.path and other is not None:  # of a matmul
+            sizes = [-1, arguments["features"]]
+            arguments["other"] = build.call(_ATEN.reshape.default, other, sizes)
+        elif product.target is INT8_CONVOLUTION and other is not None:
+            if arguments["dtype"].is_floating_point:
+                arguments["other"] = build.call(CAST, other, arguments["dtype"])
+        result = build.call(product.target, *arguments.values())
+    for end in ends or [fused]:
+        path = (*fused.path, *end.path) if ends else fused.path
+        with graph.inserting_before(end.node if ends else result.next):
+            moved = result
+            for move in path:
+                moved = build.call(move.target, moved, *move.args[1:], **move.kwargs)
+        end.node.replace_all_uses_with(moved)
+
+
+def _arguments(product: fx.Node) -> dict[str, Any]:
+    names = [argument.name for argument in product.target._schema.arguments]
+    return dict(zip(names, product.args, strict=True))
+
+
+def _followed(place: _Place) -> _Place:
+    """The last of the reshapes and roundings behind a node, each the only user of what is before
+    it. A kernel rounds once, behind all that is fused.
+    """
+    node, path = place
+    while len(node.users) == 1:
+        (user,) = node.users
+        if user.target in SAME:
+            path = (*path, user)
+        elif user.target is not CAST or user.args[1] not in _FLOATS:
+            break
+        node = user
+    return _Place(node, path)
+
+
+def _with_sum(product: fx.Node) -> tuple[_Place, fx.Node | None]:
+    """The residual sum behind a product, and what it adds; else the product."""
+    start = _followed(_Place(product, ()))
+    total = next(iter(start.node.users)) if len(start.node.users) == 1 else None
+    if total is None or total.target is not _ATEN.add.Tensor or total.kwargs:
+        return _Place(product, ()), None
+    others = [addend for addend in total.args if addend is not start.node]
+    other = others[0] if len(others) == 1 and isinstance(others[0], fx.Node) else None
+    if other is None or not _is_alike(other, total, product):
+        return _Place(product, ()), None
+    return _Place(total, start.path), other
+
+
+def _is_alike(other: fx.Node, total: fx.Node, product: fx.Node) -> bool:
+    """Whether an addend has the shape of the sum, and of a convolution."""
+    value, result = tensor_of(other), total.meta["val"]
+    if value is None or value.dtype not in _FLOATS or value.shape != result.shape:
+        return False
+    made = product.meta["val"]
+    return made.shape == result.shape or (product.target is INT8_LINEAR and made.dim() == 2)
+
+
+def _with_activation(product: fx.Node, place: _Place, is_sum: bool) -> tuple[_Place, After]:
+    """The activation behind a place; else the place."""
+    start = _followed(place)
+    found = activation_of(start.node)
+    if found is None or found[1].name not in (_AFTER_SUMS if is_sum else _ACTIVATIONS[product.target]):
+        return place, NOTHING
+    return _Place(found[0], start.path), found[1]
+
+
+def _conversions(node: fx.Node, arguments: dict[str, Any]) -> list[_Place]:
+    """The conversions of a result, if it is only converted and always alike, after which the
+    kernel's arguments say so.
+    """
+    ends = list(_ends(node, ()))
+    kinds = {None if end is None else (end.node.target, *end.node.args[1:]) for end in ends}
+    kind = kinds.pop() if len(kinds) == 1 else None
+    if kind is None:
+        return []
+    _, *steps, dtype = kind
+    scale, zero, *span = steps or (1.0, 0)
+    if (dtype, *span) not in _RESULTS:
+        return []
+    other = _addend(arguments["other"], dtype) if "other_scale" in arguments else {}
+    if other is None:
+        return []
+    arguments |= {"scale": scale, "zero": zero, "dtype": dtype, **other}
+    return [end for end in ends if end is not None]
+
+
+def _addend(other: Any, dtype: torch.dtype) -> dict[str, Any] | None:
+    """A convolution's addend, which has the type of the result; None if it is of another."""
+    if not isinstance(other, fx.Node) or other.meta["val"].dtype is dtype:
+        return {}
+    source = other.args[0] if is_cast(other, torch.float32) else other
+    if source.meta["val"].dtype is dtype:
+        return {"other": source}
+    is_integer = source.target is DEQUANTIZE_TENSOR and source.args[-1] is dtype
+    if not is_integer:
+        return None
+    return dict(zip(("other", "other_scale", "other_zero"), source.args, strict=False))
+
+
+def _ends(node: fx.Node, path: Path) -> Iterator[_Place | None]:
+    """The conversions to BF16 or integers at the end of each path; None for other ends."""
+    for user in node.users:
+        if user.target in _MOVES:
+            yield from _ends(user, (*path, user))
+        elif user.target is CAST and user.args[1] is torch.float32:
+            yield from _ends(user, path)
+        elif user.target in (CAST, QUANTIZE_TENSOR):
+            yield _Place(user, path)
+        else:
+            yield None
