@@ -24,3 +24,10 @@ class CallInserter:
                 "val": target(*fake_args, **fake_kwargs),
             }
         return node
+
+
+def arguments_of(call: fx.Node) -> dict[str, Any]:
+    """The arguments of a call by the names in the operator's schema; it has them all in order."""
+    target: Any = call.target
+    names = [argument.name for argument in target._schema.arguments]
+    return dict(zip(names, call.args, strict=True))

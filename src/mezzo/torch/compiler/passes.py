@@ -50,7 +50,7 @@ from mezzo.torch.weights.block_products import (
     pack_blocks,
     rounded_weights,
 )
-from mezzo.torch.weights.frozen import casts_of_constants, pack_constants
+from mezzo.torch.weights.frozen import casts_of_constants, fold_into_int8, pack_constants
 from mezzo.torch.weights.int8_products import Int8Slots, call_int8_kernels
 from mezzo.torch.weights.packing import pack
 from mezzo.torch.weights.weight_inputs import CastableWeight, Edited, device_of
@@ -341,6 +341,8 @@ class PlanningPass(CustomGraphPass):
             and by_place.keys() >= {*places}
         }
         layouts = call_int8_kernels(graph, slots)
+        if inductor_config.freezing:
+            fold_into_int8(graph)
         fuse_int8(graph)
         return layouts
 

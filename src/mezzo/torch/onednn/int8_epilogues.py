@@ -14,7 +14,7 @@ from torch import fx
 from mezzo.aten.edit.quantizing import DEQUANTIZE_TENSOR, QUANTIZE_TENSOR
 from mezzo.aten.program import tensor_of
 from mezzo.aten.read.retype import CAST, is_cast
-from mezzo.torch.compiler.building import CallInserter
+from mezzo.torch.compiler.building import CallInserter, arguments_of
 from mezzo.torch.onednn.epilogues import SAME, SHAPES, activation_of
 from mezzo.torch.onednn.int8_kernels import INT8_CONVOLUTION, INT8_LINEAR
 from mezzo.torch.onednn.kernels import NOTHING, After
@@ -48,7 +48,6 @@ def fuse_int8(graph: fx.Graph) -> None:
     _merge(graph)
     for product in reversed([node for node in graph.nodes if node.target in _ACTIVATIONS]):
         _fuse(graph, product)
-    graph.eliminate_dead_code()
 
 
 def _merge(graph: fx.Graph) -> None:
@@ -63,7 +62,7 @@ def _merge(graph: fx.Graph) -> None:
 
 
 def _fuse(graph: fx.Graph, product: fx.Node) -> None:
-    arguments = _arguments(product)
+    arguments = arguments_of(product)
     if arguments["dtype"] is not torch.float32:
         return
     build = CallInserter(graph, product)
@@ -93,11 +92,16 @@ def _fuse(graph: fx.Graph, product: fx.Node) -> None:
             for move in path:
                 moved = build.call(move.target, moved, *move.args[1:], **move.kwargs)
         end.node.replace_all_uses_with(moved)
+        _drop(graph, end.node)
 
 
-def _arguments(product: fx.Node) -> dict[str, Any]:
-    names = [argument.name for argument in product.target._schema.arguments]
-    return dict(zip(names, product.args, strict=True))
+def _drop(graph: fx.Graph, node: fx.Node) -> None:
+    """Erase a node without users, and what only it reads."""
+    if node.op == "call_function" and not node.users:
+        operands = node.all_input_nodes
+        graph.erase_node(node)
+        for operand in operands:
+            _drop(graph, operand)
 
 
 def _followed(place: _Place) -> _Place:

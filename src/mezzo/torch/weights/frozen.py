@@ -13,9 +13,10 @@ from torch import fx
 
 from mezzo.aten.program import tensor_of
 from mezzo.aten.read.retype import CAST, is_cast
-from mezzo.torch.compiler.building import CallInserter
+from mezzo.torch.compiler.building import CallInserter, arguments_of
 from mezzo.torch.onednn.epilogues import retraced, widened
-from mezzo.torch.onednn.kernels import CONVOLUTION, LINEAR, PACK_MATRIX
+from mezzo.torch.onednn.int8_kernels import INT8_CONVOLUTION, INT8_LINEAR
+from mezzo.torch.onednn.kernels import CONVOLUTION, LINEAR, NOTHING, PACK_MATRIX
 from mezzo.torch.torch_internals import MutationType, TracingContext
 from mezzo.torch.weights.block_products import BlockSlots, pack_blocks, rounded_weights
 from mezzo.torch.weights.packing import pack
@@ -136,21 +137,8 @@ def _fold(
     if scaling is None:
         return False
     with build.graph.inserting_before(scaling.end):
-        shift, source = scaling.shift, weight
-        if scaling.scale is not None:
-            shape = [
-                -1 if place == layout.channel_axis else 1
-                for place in range(weight.meta["val"].dim())
-            ]
-            source = build.call(
-                _MUL, weight, build.call(_ATEN.reshape.default, scaling.scale, shape)
-            )
-        if bias is not None:
-            bias = build.call(CAST, bias, torch.float32)
-            bias = bias if scaling.scale is None else build.call(_MUL, bias, scaling.scale)
-            shift = bias if shift is None else build.call(_ADD, bias, shift)
-        if shift is not None:
-            shift = build.call(_ATEN.expand.default, shift, [_channels(product)])
+        source = _scaled(build, weight, layout.channel_axis, scaling)
+        shift = _shifted(build, bias, scaling, _channels(product))
         packed = layout.spell(build.call, source)
         fused = build.graph.call_function(
             product.target, (product.args[0], packed, shift, *product.args[3:])
@@ -159,6 +147,52 @@ def _fold(
         scaling.end.replace_all_uses_with(retraced(build.graph, product, start, fused))
     build.graph.eliminate_dead_code()
     return True
+
+
+def fold_into_int8(graph: fx.Graph) -> None:
+    """Fold channel scalings after INT8 products into their constant weights: the integers stay, up
+    to their sign, and the scales of channels change.
+    """
+    build, constants = CallInserter(graph), _made_of(graph, set(_constants(graph)))
+    for product in [node for node in graph.nodes if node.target in (INT8_LINEAR, INT8_CONVOLUTION)]:
+        arguments = arguments_of(product)
+        forms, bias = (arguments["packed"], arguments["scales"]), arguments["bias"]
+        is_plain = (arguments["dtype"], arguments["after"], arguments["other"]) == (
+            torch.float32, NOTHING.name, None,
+        )
+        if not is_plain or not constants.issuperset(forms) or (bias and bias not in constants):
+            continue
+        scaling = _scaling(build, product, product, forms[0], constants)
+        if scaling is None:
+            continue
+        with graph.inserting_before(scaling.end):
+            for name, form in zip(("packed", "scales"), forms, strict=True):
+                source = _scaled(build, form.args[0], 0, scaling)
+                arguments[name] = build.call(form.target, source, *form.args[1:])
+            arguments["bias"] = _shifted(build, bias, scaling, _channels(product))
+            folded = build.call(product.target, *arguments.values())
+        scaling.end.replace_all_uses_with(folded)
+    graph.eliminate_dead_code()
+
+
+def _scaled(build: CallInserter, weight: fx.Node, axis: int, scaling: _Scaling) -> fx.Node:
+    """A weight times the scale of each channel."""
+    if scaling.scale is None:
+        return weight
+    shape = [-1 if place == axis else 1 for place in range(weight.meta["val"].dim())]
+    return build.call(_MUL, weight, build.call(_ATEN.reshape.default, scaling.scale, shape))
+
+
+def _shifted(
+    build: CallInserter, bias: fx.Node | None, scaling: _Scaling, channels: int
+) -> fx.Node | None:
+    """The bias that scales and shifts as a scaling does."""
+    shift = scaling.shift
+    if bias is not None:
+        bias = build.call(CAST, bias, torch.float32)
+        bias = bias if scaling.scale is None else build.call(_MUL, bias, scaling.scale)
+        shift = bias if shift is None else build.call(_ADD, bias, shift)
+    return None if shift is None else build.call(_ATEN.expand.default, shift, [channels])
 
 
 def _scaling(
@@ -212,7 +246,7 @@ def _is_of_channels(product: fx.Node, start: fx.Node, other: Any, constants: set
     if value is None or value.dtype is not torch.float32 or value.dim() > rank:
         return False
     sizes: Sequence[Any] = [1] * (rank - value.dim()) + list(value.shape)
-    axis = 1 if product.target is CONVOLUTION else rank - 1
+    axis = 1 if product.target in (CONVOLUTION, INT8_CONVOLUTION) else rank - 1
     return all(size == 1 for place, size in enumerate(sizes) if place != axis) and sizes[axis] in (
         1,
         _channels(product),
@@ -220,7 +254,8 @@ def _is_of_channels(product: fx.Node, start: fx.Node, other: Any, constants: set
 
 
 def _channels(product: fx.Node) -> int:
-    size: int = product.meta["val"].shape[1]
+    shape = product.meta["val"].shape
+    size: int = shape[1] if product.target in (CONVOLUTION, INT8_CONVOLUTION) else shape[-1]
     return size
 
 
