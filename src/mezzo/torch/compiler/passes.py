@@ -23,8 +23,8 @@ from mezzo.torch.compiler.subgraphs import BodyPlan, casts_in, plan_bodies
 from mezzo.torch.inspect.graph_snapshots import GraphSnapshot, take_snapshot
 from mezzo.torch.onednn import int8_lowerings, lowerings  # noqa: F401  registers the lowerings
 from mezzo.torch.onednn.epilogues import fuse
-from mezzo.torch.onednn.int8_kernels import INT8_PRODUCTS
 from mezzo.torch.onednn.int8_epilogues import fuse_int8
+from mezzo.torch.onednn.int8_kernels import INT8_PRODUCTS
 from mezzo.torch.onednn.kernels import INT4_LINEAR, is_laid_out_last
 from mezzo.torch.onednn.residuals import add_sums
 from mezzo.torch.torch_internals import (
@@ -333,13 +333,6 @@ class PlanningPass(CustomGraphPass):
                 packed, scales = by_place.get(candidate.slot), by_place.get(candidate.grids)
                 if weight is not None and packed is not None and scales is not None:
                     slots[weight] = Int8Slots(packed, scales)
-        return call_int8_kernels(graph, slots)
-        slots = {
-            by_place[places[0]]: Int8Slots(by_place[places[1]], by_place[places[2]])
-            for candidate in self.edited.candidates
-            if (places := (candidate.weight, candidate.slot, candidate.grids))
-            and by_place.keys() >= {*places}
-        }
         layouts = call_int8_kernels(graph, slots)
         if inductor_config.freezing:
             fold_into_int8(graph)

@@ -76,14 +76,14 @@ def _fuse(graph: fx.Graph, product: fx.Node) -> None:
     ends = _conversions(fused.node, arguments)
     if not ends and fused.node is product:
         return
-    other = arguments["other"]
+    other, is_convolution = arguments["other"], product.target is INT8_CONVOLUTION
     with graph.inserting_before(fused.node.next):
-        if fused.path and other is not None:  # of a matmul
+        if other is not None and fused.path and not is_convolution:
             sizes = [-1, arguments["features"]]
             arguments["other"] = build.call(_ATEN.reshape.default, other, sizes)
-        elif product.target is INT8_CONVOLUTION and other is not None:
-            if arguments["dtype"].is_floating_point:
-                arguments["other"] = build.call(CAST, other, arguments["dtype"])
+        elif other is not None and other.meta["val"].dtype.is_floating_point and is_convolution:
+            # oneDNN demands the result's type; a rounding to BF16 is one more than was planned.
+            arguments["other"] = build.call(CAST, other, arguments["dtype"])
         result = build.call(product.target, *arguments.values())
     for end in ends or [fused]:
         path = (*fused.path, *end.path) if ends else fused.path
@@ -97,11 +97,13 @@ def _fuse(graph: fx.Graph, product: fx.Node) -> None:
 
 def _drop(graph: fx.Graph, node: fx.Node) -> None:
     """Erase a node without users, and what only it reads."""
-    if node.op == "call_function" and not node.users:
-        operands = node.all_input_nodes
-        graph.erase_node(node)
-        for operand in operands:
-            _drop(graph, operand)
+    pending, erased = [node], set[fx.Node]()
+    while pending:
+        node = pending.pop()
+        if node.op == "call_function" and not node.users and node not in erased:
+            pending += node.all_input_nodes
+            graph.erase_node(node)
+            erased.add(node)
 
 
 def _followed(place: _Place) -> _Place:
@@ -145,7 +147,8 @@ def _with_activation(product: fx.Node, place: _Place, is_sum: bool) -> tuple[_Pl
     """The activation behind a place; else the place."""
     start = _followed(place)
     found = activation_of(start.node)
-    if found is None or found[1].name not in (_AFTER_SUMS if is_sum else _ACTIVATIONS[product.target]):
+    names = _AFTER_SUMS if is_sum else _ACTIVATIONS[product.target]
+    if found is None or found[1].name not in names:
         return place, NOTHING
     return _Place(found[0], start.path), found[1]
 
@@ -163,22 +166,19 @@ def _conversions(node: fx.Node, arguments: dict[str, Any]) -> list[_Place]:
     scale, zero, *span = steps or (1.0, 0)
     if (dtype, *span) not in _RESULTS:
         return []
-    other = _addend(arguments["other"], dtype) if "other_scale" in arguments else {}
+    other: dict[str, Any] | None = {}
+    if arguments["other"] is not None and "other_scale" in arguments and span:
+        other = _integers_of(arguments["other"], dtype)
     if other is None:
         return []
     arguments |= {"scale": scale, "zero": zero, "dtype": dtype, **other}
     return [end for end in ends if end is not None]
 
 
-def _addend(other: Any, dtype: torch.dtype) -> dict[str, Any] | None:
-    """A convolution's addend, which has the type of the result; None if it is of another."""
-    if not isinstance(other, fx.Node) or other.meta["val"].dtype is dtype:
-        return {}
+def _integers_of(other: fx.Node, dtype: torch.dtype) -> dict[str, Any] | None:
+    """A convolution's addend as integers of the type of its result; None if it is not quantized."""
     source = other.args[0] if is_cast(other, torch.float32) else other
-    if source.meta["val"].dtype is dtype:
-        return {"other": source}
-    is_integer = source.target is DEQUANTIZE_TENSOR and source.args[-1] is dtype
-    if not is_integer:
+    if source.target is not DEQUANTIZE_TENSOR or source.args[-1] is not dtype:
         return None
     return dict(zip(("other", "other_scale", "other_zero"), source.args, strict=False))
 

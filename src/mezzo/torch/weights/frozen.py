@@ -158,7 +158,9 @@ def fold_into_int8(graph: fx.Graph) -> None:
         arguments = arguments_of(product)
         forms, bias = (arguments["packed"], arguments["scales"]), arguments["bias"]
         is_plain = (arguments["dtype"], arguments["after"], arguments["other"]) == (
-            torch.float32, NOTHING.name, None,
+            torch.float32,
+            NOTHING.name,
+            None,
         )
         if not is_plain or not constants.issuperset(forms) or (bias and bias not in constants):
             continue

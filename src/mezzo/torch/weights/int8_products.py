@@ -26,9 +26,7 @@ _VIEW, _RESHAPE, _SQUEEZE = _ATEN.view.default, _ATEN.reshape.default, _ATEN.squ
 _PASSES = frozenset(
     {
         "dequant_promotion",
-        "qconv",
         "qconv_weight_prepack",
-        "qlinear_post_op_fusion",
         "qlinear_weight_prepack",
     }
 )
