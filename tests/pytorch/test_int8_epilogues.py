@@ -126,6 +126,10 @@ _LINEAR: dict[str, tuple[Follower, str]] = {
     "a viewed sum": (lambda x, other: F.relu(x.view(_VIEWED) + other.view(_VIEWED)), "float32 relu sum"),
     "viewed, activated": (lambda x, other: _quantized(F.gelu(x.view(_VIEWED)).view(_ROWS, -1)), "uint8 gelu"),
 }
+_CONVOLUTION: dict[str, tuple[Follower, str]] = {
+    "relu6": (lambda x, other: _quantized(F.relu6(x)), "uint8 hardtanh"),
+    "hardswish": (lambda x, other: F.hardswish(x), "float32 hardswish"),
+}
 _APART: dict[str, tuple[Follower, str]] = {
     "read twice": (lambda x, other: (_low(x), x + 1), "float32"),
     "read in two types": (lambda x, other: (_low(x), _quantized(x)), "float32"),
@@ -157,10 +161,11 @@ def _agree(fused: Any, plain: Any) -> None:
     [
         *((kind, case) for kind in ("linear", "convolution") for case in (_BOTH | _APART)),
         *(("linear", case) for case in _LINEAR),
+        *(("convolution", case) for case in _CONVOLUTION),
     ],
 )
 def test_what_becomes_a_part_of_a_product(kind: str, case: str) -> None:
-    follower, does = (_BOTH | _LINEAR | _APART)[case]
+    follower, does = (_BOTH | _LINEAR | _CONVOLUTION | _APART)[case]
     module, operands = _traced(kind, follower)
     plain, before = module(*operands), _described(module.graph)
 

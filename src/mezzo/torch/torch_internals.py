@@ -79,9 +79,6 @@ try:
     # Inductor's decompositions: formulas are traced with the same.
     from torch._inductor.decomposition import select_decomp_table as select_decomp_table
 
-    # Inductor's patterns for frozen graphs, of which those of INT8 run on others here.
-    from torch._inductor.fx_passes import freezing_patterns as freezing_patterns
-
     # Layouts and buffers in the lowerings of packed weights.
     from torch._inductor.ir import BaseView as BaseView
     from torch._inductor.ir import ExternKernel as ExternKernel
@@ -93,7 +90,6 @@ try:
 
     # Registers those lowerings. Its module must be loaded before `select_decomp_table` is called.
     from torch._inductor.lowering import register_lowering as register_lowering
-    from torch._inductor.pattern_matcher import PatternMatcherPass as PatternMatcherPass
 
     # The node that is being lowered.
     from torch._inductor.virtualized import V as V

@@ -38,6 +38,10 @@ def _silu_by_gate(x: Any) -> Any:
     return x * torch.sigmoid(x)
 
 
+def _relu6(x: Any) -> Any:
+    return F.relu6(x)
+
+
 _WRITTEN: tuple[tuple[Callable[[Any], Any], After], ...] = (
     (_ATEN.relu, After("relu", "")),
     (_ATEN.gelu, After("gelu", "none")),
@@ -47,7 +51,10 @@ _WRITTEN: tuple[tuple[Callable[[Any], Any], After], ...] = (
     (_silu_by_gate, After("swish", "")),
     (_ATEN.sigmoid, After("sigmoid", "")),
     (_ATEN.tanh, After("tanh", "")),
+    (_relu6, After("hardtanh", "")),
+    (_ATEN.hardswish, After("hardswish", "")),
 )
+_OF_FLOATS = frozenset({"gelu", "relu", "sigmoid", "swish", "tanh"})
 
 
 class _Found(NamedTuple):
@@ -100,7 +107,7 @@ def _behind(product: fx.Node) -> _Found | None:
     """The activation that is an output's only use and itself used only in low precision."""
     start = widened(product)
     found = None if start is None else activation_of(start)
-    if found is None:
+    if found is None or found[1].name not in _OF_FLOATS:
         return None
     end, after = found
     casts = tuple(_casts(end, product.meta["val"].dtype))

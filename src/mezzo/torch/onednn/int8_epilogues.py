@@ -27,10 +27,11 @@ _FLOATS = (torch.float32, torch.bfloat16)
 _RESULTS = frozenset({(torch.bfloat16,), (torch.uint8, 0, 255), (torch.int8, -128, 127)})
 _ACTIVATIONS: Mapping[Any, frozenset[str]] = MappingProxyType(
     {
-        INT8_LINEAR: frozenset({"gelu", "relu", "swish", "tanh"}),
-        INT8_CONVOLUTION: frozenset({"relu", "swish"}),
+        INT8_LINEAR: frozenset({"gelu", "hardswish", "relu", "swish", "tanh"}),
+        INT8_CONVOLUTION: frozenset({"hardswish", "hardtanh", "relu", "swish"}),
     }
 )
+_BOUNDS = [0.0, 6.0]  # of the hardtanh that ReLU6 is
 _AFTER_SUMS = frozenset({"relu"})
 
 Path = tuple[fx.Node, ...]
@@ -72,6 +73,8 @@ def _fuse(graph: fx.Graph, product: fx.Node) -> None:
     if arguments["after"] == NOTHING.name:
         fused, activation = _with_activation(product, fused, arguments["other"] is not None)
         arguments["after"], arguments["how"] = activation
+        if activation.name == "hardtanh":
+            arguments["numbers"] = _BOUNDS
     arguments["dtype"] = fused.node.meta["val"].dtype
     ends = _conversions(fused.node, arguments)
     if not ends and fused.node is product:

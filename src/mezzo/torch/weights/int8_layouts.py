@@ -11,7 +11,14 @@ from mezzo.torch.onednn.int8_kernels import (
     PACK_INT8_MATRIX,
     Steps,
 )
-from mezzo.torch.weights.weight_layouts import HEIGHT, PERMUTE, UNSQUEEZE, Call, carry_out
+from mezzo.torch.weights.weight_layouts import (
+    HEIGHT,
+    PERMUTE,
+    UNSQUEEZE,
+    Call,
+    PackedFilter,
+    carry_out,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +72,19 @@ class Int8Filter(OfChannels):
     groups: int
     input_size: tuple[int, ...] | None
     is_of_sequences: bool
+
+    @classmethod
+    def of(cls, packing: PackedFilter, of_x: Steps) -> "Int8Filter":
+        """The form that is for the same convolution as one in floats."""
+        return cls(
+            of_x=of_x,
+            stride=packing.stride,
+            padding=packing.padding,
+            dilation=packing.dilation,
+            groups=packing.groups,
+            input_size=packing.input_size,
+            is_of_sequences=packing.is_of_sequences,
+        )
 
     def spell(self, call: Call, weight: Any) -> Any:
         sizes = ([*self.stride], [*self.padding], [*self.dilation], self.groups)

@@ -12,7 +12,7 @@ from mezzo.torch.weights.weight_layouts import HEIGHT, UNSQUEEZE, Packed, Packed
 
 _ATEN: Any = torch.ops.aten
 _MM, _ADDMM, _CONVOLUTION = _ATEN.mm.default, _ATEN.addmm.default, _ATEN.convolution.default
-_SQUEEZE = _ATEN.squeeze.dim
+SQUEEZE = _ATEN.squeeze.dim
 _TURNS = {_ATEN.permute.default: ([1, 0],), _ATEN.t.default: ()}
 _SEQUENCE_RANK = 3  # a sequence is packed as an image with one row
 _RANKS = frozenset({_SEQUENCE_RANK, 4, 5})
@@ -45,12 +45,17 @@ def pack(
         readers = readers_of(low)
         products = [product for product in readers if product is not None]
         layouts = {product.layout for product in products}
-        if len(products) < len(readers) or len(layouts) != 1:
+        if len(products) < len(readers) or len(layouts) != 1 or not all(map(_is_fixed, layouts)):
             continue
         packed[slot] = layouts.pop()
         for product in products:
             replace_packed(graph, product, slot, wide)
     return packed
+
+
+def _is_fixed(layout: Packed) -> bool:
+    """Whether a weight can be packed before its product is called."""
+    return not isinstance(layout, PackedFilter) or layout.input_size is not None
 
 
 def replace_packed(
@@ -85,7 +90,7 @@ def _written(graph: fx.Graph, product: Product, slot: fx.Node, bias: fx.Node | N
         return _call(graph, CONVOLUTION, (product.x, *arguments), meta)
     x = _call(graph, UNSQUEEZE, (product.x, HEIGHT), _of_images(product.x.meta))
     images = _call(graph, CONVOLUTION, (x, *arguments), _of_images(meta))
-    return _call(graph, _SQUEEZE, (images, HEIGHT), meta)
+    return _call(graph, SQUEEZE, (images, HEIGHT), meta)
 
 
 def _call(graph: fx.Graph, target: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> fx.Node:
@@ -147,11 +152,7 @@ def _convolution(call: fx.Node, weight: fx.Node) -> Product | None:
     x, _, bias, stride, padding, dilation, is_transposed, _, groups = args
     value = weight.meta["val"]
     size, result = tuple(x.meta["val"].shape), call.meta["val"]
-    if (
-        is_transposed
-        or value.dim() not in _RANKS
-        or not all(isinstance(length, int) for length in size)
-    ):
+    if is_transposed or value.dim() not in _RANKS:
         return None
     if (
         not _is_low(x, value.dtype)
@@ -176,7 +177,7 @@ def _convolution(call: fx.Node, weight: fx.Node) -> Product | None:
         padding=tuple(padding),
         dilation=tuple(dilation),
         groups=groups,
-        input_size=size,
+        input_size=size if all(isinstance(length, int) for length in size) else None,
         is_of_sequences=is_of_sequences,
     )
     is_last = not result.is_contiguous()

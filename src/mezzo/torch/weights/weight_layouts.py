@@ -75,7 +75,7 @@ class PackedMatrix:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedFilter:
     """A low-precision packed convolution weight, for one input size, which determines oneDNN's
-    algorithm.
+    algorithm; None if it changes between calls.
     A weight for sequences is packed as one for images with one row.
     """
 
@@ -84,7 +84,7 @@ class PackedFilter:
     padding: tuple[int, ...]
     dilation: tuple[int, ...]
     groups: int
-    input_size: tuple[int, ...]
+    input_size: tuple[int, ...] | None
     is_of_sequences: bool = False
     source: ClassVar[None] = None
 
@@ -99,6 +99,7 @@ class PackedFilter:
 
     def spell(self, call: Call, weight: Any) -> Any:
         """Build the packed weight by calls."""
+        assert self.input_size is not None, "it is packed for one size"
         sizes = (list(self.stride), list(self.padding), list(self.dilation))
         low = call(CAST, weight, self.dtype)
         low = call(UNSQUEEZE, low, HEIGHT) if self.is_of_sequences else low
