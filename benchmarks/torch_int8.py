@@ -1,5 +1,5 @@
-"""INT8 in PyTorch on CPUs: mezzo's INT8 + BF16 beside its BF16, torch.compile with autocast, and PyTorch's own exported
-quantization (PT2E) with X86InductorQuantizer.
+"""INT8 and INT4 in PyTorch on CPUs: mezzo's, with BF16, beside its BF16, torch.compile with autocast, PyTorch's own
+exported quantization (PT2E) with X86InductorQuantizer, and torchao's.
 
     pip install "mezzo[torch]" transformers torchao
     python benchmarks/torch_int8.py --json out/torch-int8.json
@@ -7,8 +7,9 @@ quantization (PT2E) with X86InductorQuantizer.
 
 Each candidate lives in a process of its own and takes turns with the others, as in torch_speed.py. All are frozen.
 Scales are from eight batches of random inputs; errors are relative L2 on another one, against eager FP64. PT2E
-quantizes what X86InductorQuantizer asks for by default, with FP32 between, or under autocast. "INT8" counts the matmuls
-and convolutions that mezzo's plan runs in INT8, of all of them.
+quantizes what X86InductorQuantizer asks for by default, with FP32 between, or under autocast; torchao quantizes a
+network in BF16. "INT8" counts the matmuls and convolutions that mezzo's plan runs in INT8, of all of them. A candidate
+that fails stands in the table with its error.
 """
 
 import argparse
@@ -39,10 +40,13 @@ from torch_speed import (
 )
 
 BASE, LOW, MIXED = "compile + autocast", "mezzo, bf16", "mezzo, int8 + bf16"
-PT2E, PT2E_LOW = "PT2E int8", "PT2E int8 + autocast"
-CANDIDATES = (BASE, PT2E, PT2E_LOW, LOW, MIXED)
+INT4 = "mezzo, int4 + bf16"
+PT2E, PT2E_LOW, PT2E_DYNAMIC = "PT2E int8", "PT2E int8 + autocast", "PT2E int8, dynamic + autocast"
+TORCHAO, TORCHAO_INT4 = "torchao int8, dynamic", "torchao int4"
+CANDIDATES = (BASE, PT2E, PT2E_LOW, PT2E_DYNAMIC, TORCHAO, TORCHAO_INT4, LOW, INT4, MIXED)
 PRODUCTS = frozenset({"addmm", "bmm", "convolution", "mm"})
 CALIBRATED = 8  # batches
+_OF_MEZZO = {LOW: "bf16", MIXED: "int8,bf16", INT4: "int4,bf16"}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,15 +98,20 @@ def prepared(task: Task, candidate: str) -> tuple[Callable[[], Any], Any]:
     network, feeds = build(task.model, task.layers, task.batch)
     make = NETWORKS[task.model][1]
     data = [(make(task.batch, torch.Generator().manual_seed(1 + seed)),) for seed in range(CALIBRATED)]
-    autocast = candidate in (BASE, PT2E_LOW)
-    if candidate in (LOW, MIXED):
+    autocast = candidate in (BASE, PT2E_LOW, PT2E_DYNAMIC)
+    if candidate in _OF_MEZZO:
         import mezzo.torch
 
-        options = {"to": "int8,bf16", "data": data} if candidate == MIXED else {"to": "bf16"}
-        run: Any = mezzo.torch.compile(network, freeze=True, **options)
+        options: dict[str, Any] = {"data": data} if candidate == MIXED else {}
+        run: Any = mezzo.torch.compile(network, to=_OF_MEZZO[candidate], freeze=True, **options)
     else:
         torch._inductor.config.freezing = True
-        run = torch.compile(network if candidate == BASE else quantized_by_pt2e(network, data))
+        if candidate in (TORCHAO, TORCHAO_INT4):
+            network = quantized_by_torchao(network, candidate)
+            feeds = {name: feed.bfloat16() if feed.is_floating_point() else feed for name, feed in feeds.items()}
+        elif candidate != BASE:
+            network = quantized_by_pt2e(network, data, is_dynamic=candidate == PT2E_DYNAMIC)
+        run = torch.compile(network)
 
     def call() -> Any:
         with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
@@ -111,15 +120,28 @@ def prepared(task: Task, candidate: str) -> tuple[Callable[[], Any], Any]:
     return call, run
 
 
-def quantized_by_pt2e(network: Any, data: Sequence[Any]) -> Any:
-    """The network as exported quantization makes it, static, with the default of X86InductorQuantizer."""
+def quantized_by_torchao(network: Any, candidate: str) -> Any:
+    """The network in BF16 with its linear layers in INT8, ranges found at run time, or with INT4 weights."""
+    from torchao.prototype.quantization.int4 import PrototypeInt4WeightOnlyConfig
+    from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
+
+    config: Any = Int8DynamicActivationInt8WeightConfig()
+    if candidate == TORCHAO_INT4:
+        config = PrototypeInt4WeightOnlyConfig(group_size=32)  # what packs for CPUs since torchao 0.18
+    low = network.bfloat16()
+    quantize_(low, config)
+    return low
+
+
+def quantized_by_pt2e(network: Any, data: Sequence[Any], *, is_dynamic: bool) -> Any:
+    """The network as exported quantization makes it, with the default of X86InductorQuantizer."""
     import torch
     from torchao.quantization.pt2e import move_exported_model_to_eval
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
     from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as quantizers
 
     quantizer = quantizers.X86InductorQuantizer()
-    quantizer.set_global(quantizers.get_default_x86_inductor_quantization_config())
+    quantizer.set_global(quantizers.get_default_x86_inductor_quantization_config(is_dynamic=is_dynamic))
     watched = prepare_pt2e(torch.export.export(network, data[0]).module(), quantizer)
     for batch in data:
         watched(*batch)
