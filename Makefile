@@ -206,7 +206,7 @@ $(TORCH_VENV)/.torch: pyproject.toml | $(TORCH_VENV)/.made
 	@touch $@
 
 .PHONY: demo-torch
-demo-torch: $(TORCH_VENV)/.torch  ## compile the same classifier as a PyTorch module in BF16, tell what runs in what, export it
+demo-torch: $(TORCH_VENV)/.torch  ## compile the same classifier as a PyTorch module in BF16 and INT8, tell what runs in what, export it
 	@$(TORCH_VENV)/bin/python examples/torch/demo.py
 
 .PHONY: test-torch

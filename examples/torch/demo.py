@@ -1,4 +1,5 @@
-"""Compile the digit classifier with mezzo.torch, show what runs in what and why, and export it in BF16.
+"""Compile the digit classifier with mezzo.torch in BF16, and in INT8 with BF16, show what runs in what and why, and
+export it in BF16.
 
 Run: make demo-torch
 """
@@ -37,8 +38,10 @@ MODEL = ROOT / "examples" / "digits" / "digits.onnx"
 DATA = MODEL.with_name("heldout.npz")
 OUT = ROOT / "out" / "demo-torch"
 PROGRAM = OUT / "digits.bf16.pt2"
+PLAN = OUT / "digits.int8-bf16.json"
 REPORT = OUT / "report.html"
 WANTED_ACCURACY = 0.97
+CALIBRATED = 180  # digits that INT8 scales are from
 ASKED = "norm/_native_batch_norm_legit_no_training"
 FASTER_WITH = ("amx_bf16", "avx512_bf16", "bf16")
 
@@ -205,27 +208,33 @@ def main() -> None:
         image, digits = torch.from_numpy(file["image"]), torch.from_numpy(file["label"])
     model = load_model()
     console.print(f"the digit classifier of 'make demo' in PyTorch; {len(digits)} held-out digits, errors against FP64")
-    console.print("compiling, which takes up to a minute")
+    console.print("compiling, which takes up to two minutes")
     with torch.no_grad():
         exact = load_model().double()(image.double())
         began = time.perf_counter()
         compiled = mezzo.torch.compile(model)
         compiled(image)
-        console.print(f"compiled in {time.perf_counter() - began:.0f} s\n")
+        quantized = mezzo.torch.compile(model, to="int8,bf16", data=[image[:CALIBRATED]])
+        quantized(image)
+        console.print(f"compiled twice in {time.perf_counter() - began:.0f} s\n")
         exported = export(model, image)
         rows = [
             judge("eager, FP32", model, image, digits, exact),
             judge("eager, torch.autocast", with_autocast(model), image, digits, exact),
             judge("mezzo.torch.compile", compiled, image, digits, exact),
+            judge('... to="int8,bf16"', quantized, image[CALIBRATED:], digits[CALIBRATED:], exact[CALIBRATED:]),
             judge("mezzo.convert, exported", exported.model.module(), image, digits, exact),
         ]
     (graph,) = mezzo.torch.account(compiled).graphs
     assert graph.plan is not None, "an inference graph is planned"
     mezzo.torch.report(compiled, REPORT)
+    in_int8 = mezzo.torch.account(quantized).graphs[-1].int8_products
+    mezzo.torch.save_plan(quantized, PLAN)
     compared = mezzo.torch.compare(model, compiled, [image])
     before, after = exported.summary.size_before_bytes, exported.summary.size_after_bytes
     parts: list[RenderableType] = [
         make_comparison(layout, rows),
+        f"int8: {in_int8} matmuls and convolutions, scales from {CALIBRATED} digits, judged on the others",
         blank(),
         *tell_graph(layout, model, graph, graph.plan),
         blank(),
@@ -236,6 +245,7 @@ def main() -> None:
         str(mezzo.torch.explain(compiled, ASKED)),
         blank(),
         f"program: {relative(PROGRAM)}, for torch.export.load; weights {format_size(before)} -> {format_size(after)}",
+        f"plan: {relative(PLAN)}, which mezzo.torch.compile(model, plan=...) replays in INT8 without data",
         f"report: {relative(REPORT)}, for any browser",
     ]
     for part in parts:
