@@ -61,7 +61,7 @@ _UNRUN = {
     "needs PIL": 2,
     "needs ray": 2,
     "needs tokenizers": 2,
-    "needs torch": 57,
+    "needs torch": 63,
     "needs accelerate, torch": 4,
     "needs accelerate, torch, transformers": 2,
     "needs lightning, torch": 4,
