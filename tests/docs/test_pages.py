@@ -52,7 +52,7 @@ _UNRUN = {
     "needs what int8_training.py makes, nncf and openvino, and minutes": 1,
     "needs torch, nncf, amd-quark, openvino, each in an environment of its own, and minutes": 1,
     "an hour, and needs torch, transformers, torchvision and timm": 3,
-    "needs torch and transformers": 6,
+    "needs torch and transformers": 7,
     "hours, and needs torch": 1,
     "seven minutes, and needs torch": 1,
     "needs torch, transformers and a CPU with AVX512-BF16": 5,

@@ -20,6 +20,7 @@ try:
     import torch._functorch.config
     import torch._inductor.config
     import torch._inductor.utils
+    import torch.fx.traceback
     import torch.utils._python_dispatch
     import torch.utils._pytree
 
@@ -125,6 +126,11 @@ try:
 
     # The number that autograd gives the next operator, to find its backward.
     autograd_sequence_number: Callable[[], int] = torch.autograd._get_sequence_nr
+
+    # The memory budget of the region that a node is from; older versions have no such regions.
+    memory_budget_of: Callable[[torch.fx.Node], float | None] = getattr(
+        torch.fx.traceback, "_get_memory_budget_annotation", lambda node: None
+    )
 
     # Nested structures of arguments, results and options.
     pytree: Any = torch.utils._pytree

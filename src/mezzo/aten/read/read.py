@@ -408,7 +408,12 @@ def _known_size(size: object) -> int | None:
 
 def count_elements(held: torch.Tensor) -> int:
     """The number of elements of a tensor; symbolic sizes count with their hint from tracing."""
-    return math.prod(map(_nominal_size, held.shape))
+    return math.prod(nominal_shape(held))
+
+
+def nominal_shape(held: torch.Tensor) -> tuple[int, ...]:
+    """A tensor's shape as integers, with hints from tracing for symbolic sizes."""
+    return tuple(map(_nominal_size, held.shape))
 
 
 def _nominal_size(size: object) -> int:

@@ -41,7 +41,7 @@ from mezzo.torch.train.backward_memory import convert_apart, round_once
 from mezzo.torch.train.controls import Controls
 from mezzo.torch.train.hidden_gradients import gradient_format
 from mezzo.torch.train.joint import advise_partitioner, as_joint, give_gradients
-from mezzo.torch.train.rematerialization import Kept
+from mezzo.torch.train.saved_values import Kept
 from mezzo.torch.train.sums.accumulating import sum_in_tiles, tile_for
 from mezzo.torch.train.sums.fp32_accumulator_outputs import Fp32Output, way_for, write_fp32_outputs
 from mezzo.torch.weights.block_products import (

@@ -38,9 +38,10 @@ class GraphAccount:
     for patterns that match nothing in this graph, by option and pattern. `bodies` are the plans of
     subgraphs by path; `notes` explains why other subgraphs are unchanged. `has_backward` means that
     forward and backward are planned together; `kept_bytes` is the size of activations saved for the
-    backward, if option `memory` decided it. `native_sums` lists operators that ignore option
-    `accumulate`; `fp32_outputs` lists operators with planned FP32 outputs and how they produce
-    them; `as_products` lists attention backwards replaced by matmuls. Reports draw `snapshot`.
+    backward, None if a memory budget of the program decides it. `native_sums` lists operators that
+    ignore option `accumulate`; `fp32_outputs` lists operators with planned FP32 outputs and how
+    they produce them; `as_products` lists attention backwards replaced by matmuls. Reports draw
+    `snapshot`.
     """
 
     plan: Plan | None = None

@@ -23,7 +23,7 @@ from mezzo.torch.compiler.rewriting import RewrittenGraph
 from mezzo.torch.operators import define
 from mezzo.torch.torch_internals import inductor_config
 from mezzo.torch.train.joint import backward_of
-from mezzo.torch.train.rematerialization import is_product, readers
+from mezzo.torch.train.joint_nodes import is_product, readers
 
 _SUM: Any = torch.ops.aten.sum.dim_IntList
 

@@ -15,7 +15,8 @@ _UPDATES = ("fp32",)
 class Controls:
     """Validated training options; None is the default behaviour.
 
-    `memory` is the weight of bytes saved for the backward, from 0 to 1. `accumulate` is the
+    `memory` is the weight of bytes saved for the backward, from 0 to 1; None is the largest that
+    costs no error and next to no time. `accumulate` is the
     accumulation precision of matmuls across tiles of `tile` terms, which are summed in FP32.
     `weight_grad_reduce` is the precision for reducing weight gradients over workers and
     accumulation steps. `weight_update` is the precision of master weights, whose low-precision

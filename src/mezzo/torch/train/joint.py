@@ -12,8 +12,16 @@ from mezzo.aten.program import Program
 from mezzo.aten.read.groups import is_view
 from mezzo.aten.read.retype import CAST, COPY
 from mezzo.torch.compiler.building import CallInserter
-from mezzo.torch.torch_internals import GradAOTOutput, InputMutationAOTOutput, TangentAOTInput
-from mezzo.torch.train.rematerialization import Kept, decide, keep_least, readers
+from mezzo.torch.torch_internals import (
+    GradAOTOutput,
+    InputMutationAOTOutput,
+    TangentAOTInput,
+    functorch_config,
+    memory_budget_of,
+)
+from mezzo.torch.train.joint_nodes import decide, readers
+from mezzo.torch.train.rematerialization import keep_least
+from mezzo.torch.train.saved_values import Kept
 
 
 def as_joint(program: Program) -> Program:
@@ -29,15 +37,24 @@ def as_joint(program: Program) -> Program:
 def advise_partitioner(
     graph: fx.Graph, weights: Collection[str], low: torch.dtype, memory: float | None
 ) -> Kept | None:
-    """Mark nodes to save or recompute; if `memory` is given, all nodes.
+    """Mark all nodes to save or recompute; without `memory`, none if the program itself has a
+    budget of memory for PyTorch's partitioner.
 
     `weights` are names of placeholders.
     """
     _compute_once(graph)
-    if memory is None:
+    if memory is None and _has_budget(graph):
         return None
     always_alive = [node for node in graph.nodes if node.name in weights]
     return keep_least(graph, backward_of(graph), memory, low, always_alive)
+
+
+def _has_budget(graph: fx.Graph) -> bool:
+    """Whether the program asks PyTorch's partitioner for a budget of memory, in any of its ways."""
+    budgets = (memory_budget_of(node) for node in graph.nodes)
+    return functorch_config.activation_memory_budget != 1 or any(
+        budget is not None for budget in budgets
+    )
 
 
 def give_gradients(graph: fx.Graph, formats: Mapping[str, torch.dtype]) -> None:

@@ -14,7 +14,7 @@ from mezzo.torch.compiler.building import CallInserter
 from mezzo.torch.onednn.kernels import is_laid_out_last
 from mezzo.torch.torch_internals import without_modes
 from mezzo.torch.train.controls import Controls
-from mezzo.torch.train.rematerialization import is_product
+from mezzo.torch.train.joint_nodes import is_product
 from mezzo.torch.train.sums.tiles import CONVOLUTION, CONVOLUTION_INPUT, CONVOLUTION_WEIGHT, PRODUCT
 
 _ATEN: Any = torch.ops.aten

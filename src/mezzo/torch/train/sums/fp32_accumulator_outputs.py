@@ -28,7 +28,7 @@ from mezzo.torch.compiler.rewriting import RewrittenGraph
 from mezzo.torch.onednn.kernels import is_laid_out_last
 from mezzo.torch.torch_internals import without_modes
 from mezzo.torch.train.controls import Controls
-from mezzo.torch.train.rematerialization import is_product, readers
+from mezzo.torch.train.joint_nodes import is_product, readers
 from mezzo.torch.train.sums.exact_products import (
     CONVOLUTION,
     CONVOLUTION_INPUT,
