@@ -4,6 +4,7 @@ exported quantization (PT2E) with X86InductorQuantizer, and torchao's.
     pip install "mezzo[torch]" transformers torchao
     python benchmarks/torch_int8.py --json out/torch-int8.json
     python benchmarks/torch_int8.py --models bert vit --layers 2 --batch small --rounds 3      # does it work?
+    python benchmarks/torch_int8.py --threads 1 --clock processor                             # on a busy machine
 
 Each candidate lives in a process of its own and takes turns with the others, as in torch_speed.py. All are frozen.
 Scales are from eight batches of random inputs; errors are relative L2 on another one, against eager FP64. PT2E
@@ -46,6 +47,7 @@ TORCHAO, TORCHAO_INT4 = "torchao int8, dynamic", "torchao int4"
 CANDIDATES = (BASE, PT2E, PT2E_LOW, PT2E_DYNAMIC, TORCHAO, TORCHAO_INT4, LOW, INT4, MIXED)
 PRODUCTS = frozenset({"addmm", "bmm", "convolution", "mm"})
 CALIBRATED = 8  # batches
+_CLOCKS = {"wall": time.perf_counter, "processor": time.thread_time}  # the second is for busy machines
 _OF_MEZZO = {LOW: "bf16", MIXED: "int8,bf16", INT4: "int4,bf16"}
 
 
@@ -62,7 +64,15 @@ class Row(Timed):
     int8: int | None = None
 
 
-def serve(task: Task, candidate: str, cache: str, pipe: Connection) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Task(Task):
+    """A network of torch_speed.py, how scales are chosen, and the clock."""
+
+    calibrator: str
+    clock: str
+
+
+def serve(task: _Task, candidate: str, cache: str, pipe: Connection) -> None:
     """Compile a candidate, tell its answer, and time a call whenever that is asked for."""
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
     warnings.filterwarnings("ignore")
@@ -86,10 +96,10 @@ def serve(task: Task, candidate: str, cache: str, pipe: Connection) -> None:
     except Exception as error:  # noqa: BLE001  # whatever a compiler raises stands in the table
         pipe.send(spell_raised(error))
         return
-    time_when_asked(pipe, call)
+    time_when_asked(pipe, call, _CLOCKS[task.clock])
 
 
-def prepared(task: Task, candidate: str) -> tuple[Callable[[], Any], Any]:
+def prepared(task: _Task, candidate: str) -> tuple[Callable[[], Any], Any]:
     """A call of a candidate without gradients, and what it calls."""
     import torch
     import torch._inductor.config
@@ -102,7 +112,9 @@ def prepared(task: Task, candidate: str) -> tuple[Callable[[], Any], Any]:
     if candidate in _OF_MEZZO:
         import mezzo.torch
 
-        options: dict[str, Any] = {"data": data} if candidate == MIXED else {}
+        options: dict[str, Any] = {}
+        if candidate == MIXED:
+            options = {"data": data, "calibrator": task.calibrator}
         run: Any = mezzo.torch.compile(network, to=_OF_MEZZO[candidate], freeze=True, **options)
     else:
         torch._inductor.config.freezing = True
@@ -153,7 +165,7 @@ def quantized_by_pt2e(network: Any, data: Sequence[Any], *, is_dynamic: bool) ->
     return model
 
 
-def measure(task: Task, batch: str, candidates: Sequence[str], rounds: int) -> list[Row]:
+def measure(task: _Task, batch: str, candidates: Sequence[str], rounds: int) -> list[Row]:
     reference = exact(task)
     rows = [Row(model=task.model, batch=batch, candidate=candidate) for candidate in candidates]
 
@@ -217,6 +229,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--candidates", nargs="+", choices=CANDIDATES, default=list(CANDIDATES))
     parser.add_argument("--layers", type=int, default=12, help="of transformers; the most of a stage of the others")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--calibrator", default="minmax", help="how mezzo chooses scales")
+    parser.add_argument(
+        "--clock", choices=tuple(_CLOCKS), default="wall", help="processor: with one thread, of its own"
+    )
     parser.add_argument("--rounds", type=int, default=20, help="timed calls of each candidate")
     parser.add_argument("--json", type=Path, default=Path("out/torch-int8.json"))
     given = parser.parse_args(arguments)
@@ -226,9 +242,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows: list[Row] = []
     for model in given.models:
         for batch in given.batch:
-            task = Task(
-                model=model, layers=given.layers, batch=BATCHES[batch], low="bf16", device="cpu", threads=given.threads
-            )
+            task = _Task(
+                model=model, layers=given.layers, batch=BATCHES[batch], low="bf16", device="cpu",
+                threads=given.threads, calibrator=given.calibrator, clock=given.clock,
+            )  # fmt: skip
             rows += measure(task, batch, given.candidates, given.rounds)
             print(f"{model}, batch {batch}: done", file=sys.stderr, flush=True)
             given.json.parent.mkdir(parents=True, exist_ok=True)
