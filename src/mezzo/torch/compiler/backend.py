@@ -165,6 +165,7 @@ class Backend:
                 native_sums=planning.native_sums,
                 fp32_outputs=planning.fp32_outputs,
                 as_products=planning.as_products,
+                as_loops=planning.as_loops,
                 snapshot=planning.snapshot,
             )
         )

@@ -18,6 +18,7 @@ from mezzo.torch.compiler.as_written import write_as_kept
 from mezzo.torch.compiler.no_conversion_reason import NoConversionReason, find_no_conversion_reason
 from mezzo.torch.compiler.rewriting import RewrittenGraph, rewrite
 from mezzo.torch.compiler.subgraphs import BodyPlan, casts_in, plan_bodies
+from mezzo.torch.generation.few_rows_attention import write_as_loops
 from mezzo.torch.inspect.graph_snapshots import GraphSnapshot, take_snapshot
 from mezzo.torch.onednn import lowerings  # noqa: F401  registers the lowerings
 from mezzo.torch.onednn.epilogues import fuse
@@ -99,6 +100,7 @@ class PlanningPass(CustomGraphPass):
         self.native_sums: tuple[str, ...] = ()
         self.fp32_outputs: tuple[Fp32Output, ...] = ()
         self.as_products: tuple[AsProducts, ...] = ()
+        self.as_loops: tuple[AsProducts, ...] = ()
         self.copies: tuple[Copy, ...] = ()
 
     def uuid(self) -> object:
@@ -134,6 +136,10 @@ class PlanningPass(CustomGraphPass):
             self.as_products = tuple(
                 node for graph_plan in graphs for node in write_as_products(graph_plan)
             )
+            if not self.is_joint:
+                self.as_loops = tuple(
+                    node for graph_plan in graphs for node in write_as_loops(graph_plan)
+                )
         self.copies = self._read_copies(graph, descriptors)
         apart = 0
         if self.is_joint:

@@ -39,7 +39,8 @@ class GraphAccount:
     forward and backward are planned together; `kept_bytes` is the size of activations saved for the
     backward, if option `memory` decided it. `native_sums` lists operators that ignore option
     `accumulate`; `fp32_outputs` lists operators with planned FP32 outputs and how they produce
-    them; `as_products` lists attention backwards replaced by matmuls. Reports draw `snapshot`.
+    them; `as_products` lists attention backwards replaced by matmuls, `as_loops` attention of few
+    rows replaced by loops. Reports draw `snapshot`.
     """
 
     plan: Plan | None = None
@@ -58,6 +59,7 @@ class GraphAccount:
     native_sums: tuple[str, ...] = ()
     fp32_outputs: tuple[Fp32Output, ...] = ()
     as_products: tuple[AsProducts, ...] = ()
+    as_loops: tuple[AsProducts, ...] = ()
     snapshot: GraphSnapshot | None = field(default=None, repr=False)
 
 
@@ -132,6 +134,7 @@ def _aside(graph: GraphAccount) -> str:
     rounded = sum(output.way in (Way.ROUNDED, Way.LEFT) for output in graph.fp32_outputs)
     lost = f"; {spell_count(rounded, 'product')} rounded before FP32" if rounded else ""
     written = "; backward of attention as products" if graph.as_products else ""
+    loops = "; attention as loops, as rows are few" if graph.as_loops else ""
     count = 0 if graph.plan is None else len(graph.plan.in_blocks)
     in_int4 = f"{spell_count(count, 'weight')} in int4"
     blocks = f"; {in_int4}, for {spell_count(graph.int4_products, 'matmul')}" if count else ""
@@ -143,6 +146,7 @@ def _aside(graph: GraphAccount) -> str:
         + sums
         + lost
         + written
+        + loops
         + blocks
         + reason
     )
