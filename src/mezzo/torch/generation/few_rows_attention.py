@@ -17,6 +17,8 @@ from mezzo.aten.read.retype import CAST
 from mezzo.torch.compiler.building import CallInserter
 from mezzo.torch.compiler.rewriting import RewrittenGraph
 from mezzo.torch.onednn.kernels import FEW_ROWS
+from mezzo.torch.operators import define
+from mezzo.torch.torch_internals import register_lowering
 from mezzo.torch.train.attention import AsProducts
 
 _ATEN: Any = torch.ops.aten
@@ -28,6 +30,16 @@ AS_LOOPS = (
     "runs as loops in FP32 that read keys and values where they are: for so few rows that is faster"
     " than PyTorch's kernel"
 )
+
+
+STORED: Any = define("stored(Tensor x) -> Tensor", torch.clone, torch.empty_like)
+
+
+@register_lowering(STORED, type_promotion_kind=None)
+def _stored(x: Any) -> Any:
+    """A value in memory. Inductor would compute the query anew for each key."""
+    x.realize()
+    return x
 
 
 def write_as_loops(planned: RewrittenGraph) -> tuple[AsProducts, ...]:
@@ -89,7 +101,8 @@ def _loops(
     """
     call, low = build.call, operands[0].meta["val"].dtype
     query, key, value = (call(CAST, operand, torch.float32) for operand in operands)
-    pairs = call(_ATEN.mul.Tensor, call(_ATEN.unsqueeze.default, query, 3), _unsqueezed(build, key))
+    by_key = call(_ATEN.unsqueeze.default, call(STORED, query), 3)
+    pairs = call(_ATEN.mul.Tensor, by_key, _unsqueezed(build, key))
     scores = call(_ATEN.mul.Tensor, call(_ATEN.sum.dim_IntList, pairs, [-1]), scale)
     if mask is not None:
         scores = call(_ATEN.add.Tensor, scores, mask)
