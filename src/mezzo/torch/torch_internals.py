@@ -129,9 +129,6 @@ try:
     without_modes: Callable[[], AbstractContextManager[Any]] = (
         torch.utils._python_dispatch._disable_current_modes
     )
-
-    # Whether the storage behind a weak reference is gone. Bound once, as it runs at every call.
-    storage_has_expired: Callable[[int], bool] = torch.UntypedStorage._expired
 except (ImportError, AttributeError) as error:
     raise unsupported_torch(error) from error
 
