@@ -1,11 +1,11 @@
-"""Hugging Face's generate() in PyTorch: speed and accuracy of a language model as mezzo.torch compiles it, and as others.
+"""Hugging Face's generate() in PyTorch: speed and accuracy of a language model compiled by mezzo.torch and by others.
 
     pip install "mezzo[torch]" transformers torchao
     python benchmarks/torch_generation.py FOLDER --json out/torch-generation.json
     python benchmarks/torch_generation.py FOLDER --layers 2 --rounds 3                    # does it work?
 
-Each candidate writes tokens after a prompt of held-out text, greedily, through generate() with a static or dynamic cache.
-Prefill is the time of one token after the prompt; decode that of all further tokens, so it contains what generate()
+Each candidate writes tokens after a prompt of held-out text, greedily, through generate() with a static or dynamic
+cache. Prefill is the time of one token after the prompt; decode that of all further tokens, so it contains what generate()
 itself does between them. The candidates take turns, in one process. With one thread a time is that of the thread,
 which other work on the machine disturbs less. Accuracy is that of the same calls: generate() is made to write the
 held-out text, and its logits are compared with those of eager FP32: KL divergence of the next tokens in nats, and the
@@ -111,6 +111,7 @@ def candidates(model: Any) -> dict[str, Callable[[], Any]]:
         _BASE: lambda: _compiled(copy.deepcopy(model).bfloat16()),
         "mezzo bf16": lambda: mezzo.torch.compile(model, to="bf16"),
         "mezzo int4,bf16": lambda: mezzo.torch.compile(model, to="int4,bf16"),
+        "mezzo int8w,bf16": lambda: mezzo.torch.compile(model, to="int8w,bf16"),
         "torchao int8 weights": lambda: _of_torchao(model, 8),
         "torchao int4": lambda: _of_torchao(model, 4),
     }

@@ -35,7 +35,7 @@ from mezzo.torch.train.gradient_reduction import check_wrapper, hold_format
 from mezzo.torch.train.hidden_gradients import HidingGradients
 from mezzo.torch.train.optimizer.updates import check_masters
 from mezzo.torch.weights.weight_inputs import Edited, device_of, with_candidates, without_candidates
-from mezzo.torch.weights.weight_layouts import Int4Grids, Int4Matrix
+from mezzo.torch.weights.weight_layouts import Int4Grids, Int4Matrix, Int8Matrix, Int8Scales
 from mezzo.torch.weights.weights import Feed
 
 Compiled = Callable[..., Any]
@@ -221,9 +221,9 @@ def _size(copy: Copy, low: object) -> int:
     """Bytes of a copy. `low`: an example of the low-precision copy."""
     assert isinstance(low, torch.Tensor), "a candidate is a tensor"
     match copy.layout:
-        case Int4Matrix(storage=storage):
-            return size_of(low.shape, storage.block)
-        case Int4Grids():
+        case Int4Matrix(storage=storage) | Int8Matrix(storage=storage):
+            return size_of(low.shape, storage)
+        case Int4Grids() | Int8Scales():
             return 0  # counted with the matrix
     return low.numel() * low.element_size()
 

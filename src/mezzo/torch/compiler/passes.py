@@ -22,7 +22,7 @@ from mezzo.torch.generation.few_rows_attention import write_as_loops
 from mezzo.torch.inspect.graph_snapshots import GraphSnapshot, take_snapshot
 from mezzo.torch.onednn import lowerings  # noqa: F401  registers the lowerings
 from mezzo.torch.onednn.epilogues import fuse
-from mezzo.torch.onednn.kernels import INT4_LINEAR, is_laid_out_last
+from mezzo.torch.onednn.kernels import INT4_LINEAR, INT8_LINEAR, is_laid_out_last
 from mezzo.torch.onednn.residuals import add_sums
 from mezzo.torch.torch_internals import (
     BufferAOTInput,
@@ -150,7 +150,10 @@ class PlanningPass(CustomGraphPass):
             copies = {node.name for node, about in descriptors.items() if self._is_copy(about)}
             kept = {*weights, *copies}
             self.kept = advise_partitioner(graph, kept, self.low, self.controls.memory)
-        self.int4_products = len(graph.find_nodes(op="call_function", target=INT4_LINEAR))
+        self.int4_products = sum(
+            len(graph.find_nodes(op="call_function", target=target))
+            for target in (INT4_LINEAR, INT8_LINEAR)
+        )
         folded = casts_of_constants(graph) if inductor_config.freezing else 0
         self.casts = apart + casts_in(graph) - folded
 

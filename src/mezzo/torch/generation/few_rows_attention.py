@@ -93,9 +93,7 @@ def _is_laid_out_as(result: torch.Tensor, kernel_result: torch.Tensor) -> bool:
     )
 
 
-def _loops(
-    build: CallInserter, operands: tuple[Any, Any, Any], mask: Any, scale: float
-) -> fx.Node:
+def _loops(build: CallInserter, operands: tuple[Any, Any, Any], mask: Any, scale: float) -> fx.Node:
     """softmax(query key' scale + mask) value, in FP32. Rows that are masked as a whole give zeros,
     as those of the kernel.
     """

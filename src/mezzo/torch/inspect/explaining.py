@@ -11,9 +11,9 @@ from mezzo.report.layout.printed import as_text, terminal_width
 from mezzo.report.text.explained import Explained, draw_explained, report_explained
 from mezzo.report.text.weights import report_weights
 from mezzo.torch.compiler.compiled import account
+from mezzo.torch.generation.few_rows_attention import AS_LOOPS
 from mezzo.torch.inspect.accounts import NOTHING, Account, GraphAccount
 from mezzo.torch.inspect.graph_snapshots import GraphSnapshot
-from mezzo.torch.generation.few_rows_attention import AS_LOOPS
 from mezzo.torch.train.attention import AS_PRODUCTS
 
 
