@@ -5,8 +5,8 @@
     python benchmarks/torch_generation.py FOLDER --layers 2 --rounds 3                    # does it work?
 
 Each candidate writes tokens after a prompt of held-out text, greedily, through generate() with a static or dynamic
-cache. Prefill is the time of one token after the prompt; decode that of all further tokens, so it contains what generate()
-itself does between them. The candidates take turns, in one process. With one thread a time is that of the thread,
+cache. Prefill is the time of one token after the prompt; decode that of all further tokens, so it contains what
+generate() itself does between them. The candidates take turns, in one process. With one thread a time is that of the thread,
 which other work on the machine disturbs less. Accuracy is that of the same calls: generate() is made to write the
 held-out text, and its logits are compared with those of eager FP32: KL divergence of the next tokens in nats, and the
 share of equal most likely tokens. FOLDER is a causal language model of Hugging Face in FP32: the low-bit benchmark

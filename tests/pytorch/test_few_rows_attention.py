@@ -24,14 +24,17 @@ def _anew() -> None:
 class Attention(nn.Module):
     """Queries of 8 heads, keys and values of 2."""
 
-    def __init__(self, *, is_causal: bool = False) -> None:
+    def __init__(self, *, is_causal: bool = False, is_grouped: bool = False) -> None:
         super().__init__()
-        self.mix, self.is_causal = nn.Linear(128, 128, bias=False), is_causal
+        self.mix, self.is_causal, self.is_grouped = nn.Linear(128, 128, bias=False), is_causal, is_grouped
 
     def forward(self, x: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any = None) -> torch.Tensor:
         query = self.mix(x).view(*x.shape[:2], 8, 16).transpose(1, 2)
-        key, value = (held.repeat_interleave(4, 1) for held in (key, value))
-        mixed = nn.functional.scaled_dot_product_attention(query, key, value, mask, is_causal=self.is_causal)
+        if not self.is_grouped:
+            key, value = (held.repeat_interleave(4, 1) for held in (key, value))
+        mixed = nn.functional.scaled_dot_product_attention(
+            query, key, value, mask, is_causal=self.is_causal, enable_gqa=self.is_grouped
+        )
         return mixed.transpose(1, 2).reshape(x.shape)
 
 
@@ -53,8 +56,9 @@ def _loops(run: Any) -> list[int]:
 @pytest.mark.parametrize("rows", [1, 4, 5])
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("is_masked", [False, True])
-def test_few_rows_run_as_loops_and_more_in_the_kernel(rows: int, batch: int, is_masked: bool) -> None:
-    model, given = Attention().eval(), _given(rows, 37, batch)
+@pytest.mark.parametrize("is_grouped", [False, True])
+def test_few_rows_run_as_loops_and_more_in_the_kernel(rows: int, batch: int, is_masked: bool, is_grouped: bool) -> None:
+    model, given = Attention(is_grouped=is_grouped).eval(), _given(rows, 37, batch)
     masks = (torch.randn(batch, 1, rows, 37) + torch.where(torch.rand(37) < 0.5, 0, -torch.inf),) if is_masked else ()
     run = compiled(model, dynamic=False)
     with torch.no_grad():
@@ -62,8 +66,9 @@ def test_few_rows_run_as_loops_and_more_in_the_kernel(rows: int, batch: int, is_
     assert _loops(run) == [int(rows <= 4)]
 
 
-def test_lengths_may_be_free() -> None:
-    model = Attention().eval()
+@pytest.mark.parametrize("is_grouped", [False, True])
+def test_lengths_may_be_free(is_grouped: bool) -> None:
+    model = Attention(is_grouped=is_grouped).eval()
     run = compiled(model)
     with torch.no_grad():
         for length in (9, 10, 11, 12):

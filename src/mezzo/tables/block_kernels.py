@@ -27,13 +27,13 @@ class BlockKernel:
     of a product. `bits` and, by preference, `blocks`: elements that share a scale.
     `block_multiple`: the axis must be a multiple of so many blocks; None if the last block may be
     shorter. `least_blocks` of the axis, which must be a multiple of `length_multiple` elements.
-    `is_symmetric`: symmetric integers only; False where zero points are as fast. `floats`: types of the other operands, which are those of the scales.
-    `form`: as of `BlockStorage`; `accuracy_levels`: those at which it is faster than floats, the
-    fastest first. `activation_block`: as of `BlockStorage`. `least_elements`: weights of fewer are
-    faster in floats. `reads_floats`: the operator reads the weight's own floats, in types of
-    `floats`, which are kept in addition to the integers; such rows let other readers of the weight
-    have blocks. `attributes` must all match. `source`, `since`: the evidence, and the version it is
-    of.
+    `is_symmetric`: symmetric integers only; False where zero points are as fast. `floats`: types of
+    the other operands, which are those of the scales. `form`: as of `BlockStorage`;
+    `accuracy_levels`: those at which it is faster than floats, the fastest first.
+    `activation_block`: as of `BlockStorage`. `least_elements`: weights of fewer are faster in
+    floats. `reads_floats`: the operator reads the weight's own floats, in types of `floats`, which
+    are kept in addition to the integers; such rows let other readers of the weight have blocks.
+    `attributes` must all match. `source`, `since`: the evidence, and the version it is of.
     """
 
     dialect: str = "onnx"

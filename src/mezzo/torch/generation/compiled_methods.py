@@ -24,6 +24,7 @@ class CompiledForward:
     def __init__(self, module: torch.nn.Module, optimize: Callable[..., Any]) -> None:
         self.module, self.optimize = module, optimize
         self.running = 0
+        self.before: Callable[..., Any] | None = None  # of the module itself, not of its class
         self.compiled: Callable[..., Any] | None = None
 
     def method(self, method: MethodType) -> Callable[..., Any]:
@@ -41,8 +42,8 @@ class CompiledForward:
         attributes = vars(self.module)
         with _LOCK:
             if self.compiled is None:
+                self.before = attributes.get(_FORWARD)
                 self.compiled = self.optimize(self.module.forward)
-                self.compiled.mezzo_instead_of = attributes.get(_FORWARD)  # type: ignore[attr-defined]  # a function
             self.running += 1
             attributes[_FORWARD] = self.compiled
         try:
@@ -57,8 +58,7 @@ class CompiledForward:
         """Put the module's own forward back, unless another thread has replaced it since."""
         if attributes.get(_FORWARD) is not self.compiled:
             return
-        before = getattr(self.compiled, "mezzo_instead_of", None)
-        if before is None:
+        if self.before is None:
             del attributes[_FORWARD]
         else:
-            attributes[_FORWARD] = before
+            attributes[_FORWARD] = self.before

@@ -7,6 +7,7 @@ in FP32.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -57,18 +58,12 @@ def _write(call: fx.Node) -> bool:
     users = list(call.users)
     if any(options) or any(user.args[1] != 0 for user in users):  # dropout, causal, logsumexp
         return False
-    if not all(_is_supported(operand) for operand in (query, key, value)):
-        return False
-    if isinstance(mask, fx.Node) and mask.meta["val"].dtype is torch.bool:
-        return False
-    rows, width = query.meta["val"].shape[2:]  # type: ignore[union-attr]  # operands are nodes
-    if not isinstance(rows, int) or rows > FEW_ROWS:
+    operands = [operand for operand in (query, key, value) if isinstance(operand, fx.Node)]
+    if not _is_supported(operands, mask):
         return False
     build = CallInserter(call.graph, call)
     with call.graph.inserting_before(call):
-        result = _loops(
-            build, (query, key, value), mask, 1 / math.sqrt(width) if scale is None else scale
-        )
+        result = _loops(build, operands, mask, scale)
     if not _is_laid_out_as(result.meta["val"], call.meta["val"][0]):
         call.graph.eliminate_dead_code()
         return False
@@ -79,9 +74,21 @@ def _write(call: fx.Node) -> bool:
     return True
 
 
-def _is_supported(operand: Any) -> bool:
-    value = operand.meta["val"]
-    return value.device.type == "cpu" and value.dim() == _RANK
+def _is_supported(operands: Sequence[fx.Node], mask: Any) -> bool:
+    """Whether rows are few, and the sizes that loops need are known."""
+    values = [operand.meta["val"] for operand in operands]
+    if any(value.device.type != "cpu" or value.dim() != _RANK for value in values):
+        return False
+    (_, heads, rows, width), (_, kv_heads, _, _) = values[0].shape, values[1].shape
+    if not all(isinstance(size, int) for size in (heads, rows, width, kv_heads)):
+        return False
+    if rows > FEW_ROWS or heads % kv_heads or values[2].shape[1] != kv_heads:
+        return False
+    if mask is None:
+        return True
+    value = mask.meta["val"]
+    is_of_all_heads = value.dim() != _RANK or value.shape[1] == 1
+    return value.dtype is not torch.bool and (is_of_all_heads or heads == kv_heads)
 
 
 def _is_laid_out_as(result: torch.Tensor, kernel_result: torch.Tensor) -> bool:
@@ -93,31 +100,33 @@ def _is_laid_out_as(result: torch.Tensor, kernel_result: torch.Tensor) -> bool:
     )
 
 
-def _loops(build: CallInserter, operands: tuple[Any, Any, Any], mask: Any, scale: float) -> fx.Node:
+def _loops(build: CallInserter, operands: Sequence[fx.Node], mask: Any, scale: Any) -> fx.Node:
     """softmax(query key' scale + mask) value, in FP32. Rows that are masked as a whole give zeros,
     as those of the kernel.
     """
     call, low = build.call, operands[0].meta["val"].dtype
+    _, heads, rows, width = operands[0].meta["val"].shape
+    kv_heads = operands[1].meta["val"].shape[1]
     query, key, value = (call(CAST, operand, torch.float32) for operand in operands)
-    by_key = call(_ATEN.unsqueeze.default, call(STORED, query), 3)
-    pairs = call(_ATEN.mul.Tensor, by_key, _unsqueezed(build, key))
-    scores = call(_ATEN.mul.Tensor, call(_ATEN.sum.dim_IntList, pairs, [-1]), scale)
+    query = call(STORED, query)
+    if heads != kv_heads:  # an axis for the queries that share keys and values
+        query = call(_ATEN.view.default, query, [-1, kv_heads, heads // kv_heads, rows, width])
+        key, value = (call(_ATEN.unsqueeze.default, operand, 2) for operand in (key, value))
+        if mask is not None and mask.meta["val"].dim() == _RANK:
+            mask = call(_ATEN.unsqueeze.default, mask, 2)
+    by_key, by_row = (call(_ATEN.unsqueeze.default, *pair) for pair in ((query, -2), (key, -3)))
+    scores = call(_ATEN.sum.dim_IntList, call(_ATEN.mul.Tensor, by_key, by_row), [-1])
+    scores = call(_ATEN.mul.Tensor, scores, 1 / math.sqrt(width) if scale is None else scale)
     if mask is not None:
         scores = call(_ATEN.add.Tensor, scores, mask)
     largest = call(_ATEN.clamp_min.default, call(_ATEN.amax.default, scores, [-1], True), _LOWEST)
     powers = call(_ATEN.exp.default, call(_ATEN.sub.Tensor, scores, largest))
-    weighted = call(
-        _ATEN.mul.Tensor,
-        call(_ATEN.unsqueeze.default, powers, 4),
-        _unsqueezed(build, value),
-    )
     total = call(_ATEN.clamp_min.default, call(_ATEN.sum.dim_IntList, powers, [-1], True), 1.0)
-    result = call(_ATEN.div.Tensor, call(_ATEN.sum.dim_IntList, weighted, [-2]), total)
-    by_row = call(_ATEN.permute.default, call(CAST, result, low), [0, 2, 1, 3])
-    dense = call(_ATEN.clone.default, by_row, memory_format=torch.contiguous_format)
+    by_key, by_row = (call(_ATEN.unsqueeze.default, *pair) for pair in ((powers, -1), (value, -3)))
+    weighted = call(_ATEN.sum.dim_IntList, call(_ATEN.mul.Tensor, by_key, by_row), [-2])
+    result = call(CAST, call(_ATEN.div.Tensor, weighted, total), low)
+    if heads != kv_heads:
+        result = call(_ATEN.view.default, result, [-1, heads, rows, width])
+    rows_first = call(_ATEN.permute.default, result, [0, 2, 1, 3])
+    dense = call(_ATEN.clone.default, rows_first, memory_format=torch.contiguous_format)
     return call(_ATEN.permute.default, dense, [0, 2, 1, 3])
-
-
-def _unsqueezed(build: CallInserter, operand: fx.Node) -> fx.Node:
-    """Keys or values with an axis for the query's rows."""
-    return build.call(_ATEN.unsqueeze.default, operand, 2)
