@@ -6,10 +6,10 @@
 
 Each candidate writes tokens after a prompt of held-out text, greedily, through generate() with a static or dynamic
 cache. Prefill is the time of one token after the prompt; decode that of all further tokens, so it contains what
-generate() itself does between them. The candidates take turns, in one process. With one thread a time is that of the thread,
-which other work on the machine disturbs less. Accuracy is that of the same calls: generate() is made to write the
-held-out text, and its logits are compared with those of eager FP32: KL divergence of the next tokens in nats, and the
-share of equal most likely tokens. FOLDER is a causal language model of Hugging Face in FP32: the low-bit benchmark
+generate() itself does between them. The candidates take turns, in one process. With one thread a time is that of the
+thread, which other work on the machine disturbs less. Accuracy is that of the same calls: generate() is made to write
+the held-out text, and its logits are compared with those of eager FP32: KL divergence of the next tokens in nats, and
+the share of equal most likely tokens. FOLDER is a causal language model of Hugging Face in FP32: the low-bit benchmark
 leaves that of SmolLM2, smollm2-off-grid.huggingface. `mezzo bench` measures folders of ONNX Runtime's and OpenVINO's
 generators with a prompt and new tokens of the same lengths.
 """

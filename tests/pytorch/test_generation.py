@@ -14,6 +14,7 @@ from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from mezzo.aten.blocks import DEQUANTIZE, ROUND
+from mezzo.common.errors import InputError
 from mezzo.torch.compiler.compiled import account
 
 _NEW = 20
@@ -115,3 +116,22 @@ def test_methods_of_a_compiled_module_call_its_compiled_forward() -> None:
         run.fail()
     assert "forward" not in vars(model)
     assert len(account(run).graphs) == 1
+
+
+def test_a_frozen_model_refuses_a_tensor_of_static_address() -> None:
+    """As those of a static cache that eager code filled. Plain torch.compile goes on writing into the first one."""
+
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mix = nn.Linear(64, 64)
+
+        def forward(self, x: torch.Tensor, cache: list[torch.Tensor]) -> torch.Tensor:
+            mixed: torch.Tensor = self.mix(x) + cache[0].add_(1)
+            return mixed
+
+    count = torch.zeros(())
+    torch._dynamo.mark_static_address(count)
+    run = compiled(Counting().eval(), freeze=True)
+    with torch.no_grad(), pytest.raises(InputError, match="freeze=True cannot be used with a static cache"):
+        run(torch.randn(9, 64), [count])

@@ -99,6 +99,8 @@ class Backend:
         inductor = dict(self.settings.inductor)
         try:
             options = self.settings.planning(device_of(inputs))
+            if self.settings.is_frozen:
+                _check_frozen(module)
         except InputError as error:  # the usual target of another device than the CPU
             return refusing(error)
         low = float_type(options.planning.low)
@@ -193,6 +195,17 @@ class Backend:
             settings.controls,
             settings.options_of(options),
         )
+
+
+def _check_frozen(module: fx.GraphModule) -> None:
+    """Raises InputError: a graph holds a tensor that another call may replace, unseen."""
+    for name, buffer in module.named_buffers():
+        if getattr(buffer, "_dynamo_static_input_type", None) == "unguarded":
+            raise InputError(
+                f"freeze=True cannot be used with a static cache ({name}): torch.compile would use"
+                " the first one in every call; compile without 'freeze', or generate with a"
+                " dynamic cache"
+            )
 
 
 def freezing() -> AbstractContextManager[Any]:
