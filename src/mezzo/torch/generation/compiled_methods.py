@@ -19,7 +19,7 @@ _FORWARD = "forward"
 
 
 class CompiledForward:
-    """The compiled forward of a module, which stands in for its own while methods run."""
+    """The compiled forward of a module, which replaces its own while methods run."""
 
     def __init__(self, module: torch.nn.Module, optimize: Callable[..., Any]) -> None:
         self.module, self.optimize = module, optimize

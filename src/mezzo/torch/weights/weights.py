@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from mezzo.torch.torch_internals import storage_address
 from mezzo.torch.weights.weight_layouts import LowCopy, WeightLayout
 
 # Approximate number of elements in a weight's sample.
@@ -206,7 +207,7 @@ class Feed:
                 if (
                     weight._version == version
                     and weight.data_ptr() == address
-                    and storage._cdata == storage_ref.cdata
+                    and storage_address(storage) == storage_ref.cdata
                 ):
                     all_args[place] = low
                     if sample is not None:
