@@ -288,7 +288,6 @@ def test_a_block_with_nan_is_nan_and_no_other() -> None:
     [
         ("int4", 'reads weights in int4 with operands in bf16 alone; write to="int4,bf16"'),
         ("int4,fp16", 'reads weights in int4 with operands in bf16 alone; write to="int4,bf16"'),
-        ("int8w,bf16", "names no kernel that reads weights in int8w"),
     ],
 )
 def test_formats_without_a_kernel_are_refused(to: str, message: str) -> None:

@@ -1,7 +1,8 @@
-"""Weights rounded to integers of four bits in blocks, as PyTorch operators.
+"""Weights rounded to integers of four bits in blocks, or of eight in rows, as PyTorch operators.
 
 An element is (integer - 8) * scale + offset, with scale and offset in BF16, as ATen's kernel
-`_weight_int4pack_mm_for_cpu` has them. Integers are chosen once both are rounded.
+`_weight_int4pack_mm_for_cpu` has them. Integers are chosen once both are rounded. Of eight bits an
+element is integer * scale with a scale for each row, as in `_weight_int8pack_mm`.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from torch import fx
 
-from mezzo.formats.block_storage import BlockForm, BlockStorage
+from mezzo.formats.block_storage import WHOLE_ROW, BlockForm, BlockStorage
 from mezzo.formats.dtypes import DType, storage_span
 from mezzo.formats.rounding import Floats, round_through
 from mezzo.plugins.discovery import rounding
@@ -20,15 +21,27 @@ _LIBRARY = torch.library.Library("mezzo", "FRAGMENT")
 MIDDLE = 8
 _HIGHEST = 15
 _GRID_BYTES = 4  # a scale and an offset of a block
-_BITS = 4
+_BITS, _BYTE_BITS = 4, 8
+_SCALE_BYTES = 2
+_LARGEST = 127
 _FITS = 5
 _PIECE = 1 << 13  # blocks that are fitted at once, which fit into a processor's cache
 
 
-def size_of(sizes: Sequence[int], block: int) -> int:
-    """Bytes of a rounded matrix: integers, then scales and offsets."""
+def size_of(sizes: Sequence[int], storage: BlockStorage) -> int:
+    """Bytes of a rounded matrix: integers, then scales, and offsets of four bits."""
+    if storage.bits == _BYTE_BITS:
+        return _size_in_rows(sizes, storage.axis)
+    return _size_in_blocks(sizes, storage.block)
+
+
+def _size_in_blocks(sizes: Sequence[int], block: int) -> int:
     elements = sizes[0] * sizes[1]
     return elements // 2 + elements // block * _GRID_BYTES
+
+
+def _size_in_rows(sizes: Sequence[int], axis: int) -> int:
+    return sizes[0] * sizes[1] + sizes[1 - axis] * _SCALE_BYTES
 
 
 def _round(weight: torch.Tensor, block: int, axis: int, name: str) -> torch.Tensor:
@@ -119,6 +132,35 @@ def _dequantize(
     return result.copy_(matrix if axis == 1 else matrix.t())
 
 
+def _round_rows(weight: torch.Tensor, axis: int) -> torch.Tensor:
+    """Integers [rows, length], a byte each, then the scale of each row. A row with NaN or infinity
+    becomes NaN.
+    """
+    matrix = weight.detach().float()
+    matrix = (matrix if axis == 1 else matrix.t()).contiguous()
+    scales = (matrix.abs().amax(1) / _LARGEST).bfloat16()
+    is_broken = ~scales.isfinite()
+    divisors = torch.where(is_broken | (scales == 0), 1, scales.float())
+    levels = (matrix / divisors[:, None]).round_().clamp_(-_LARGEST, _LARGEST).nan_to_num_(0)
+    scales = torch.where(is_broken, torch.nan, scales)
+    return torch.cat([levels.to(torch.int8).view(torch.uint8).view(-1), scales.view(torch.uint8)])
+
+
+def rows_of(rounded: torch.Tensor, rows: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The integers [rows, length] of a matrix rounded in rows, and the scales of the rows."""
+    integers, scales = rounded[: rows * length], rounded[rows * length :]
+    return integers.view(torch.int8).view(rows, length), scales.clone().view(torch.bfloat16)
+
+
+def _dequantize_rows(
+    rounded: torch.Tensor, sizes: list[int], strides: list[int], axis: int, dtype: torch.dtype
+) -> torch.Tensor:
+    integers, scales = rows_of(rounded, sizes[1 - axis], sizes[axis])
+    matrix = integers.float().mul_(scales.float()[:, None])
+    result = torch.empty_strided(sizes, strides, dtype=dtype)
+    return result.copy_(matrix if axis == 1 else matrix.t())
+
+
 def _define(schema: str, compute: Any, fake: Any) -> Any:
     name = schema.partition("(")[0]
     _LIBRARY.define(schema)
@@ -131,24 +173,48 @@ ROUND: Any = _define(
     "round_to_blocks(Tensor weight, int block, int axis, str name) -> Tensor",
     _round,
     lambda weight, block, axis, name: weight.new_empty(
-        size_of(weight.shape, block), dtype=torch.uint8
+        _size_in_blocks(weight.shape, block), dtype=torch.uint8
     ),
 )
-DEQUANTIZE: Any = _define(
-    "dequantize_blocks(Tensor rounded, int[] sizes, int[] strides, int axis, ScalarType dtype)"
-    " -> Tensor",
-    _dequantize,
-    lambda rounded, sizes, strides, axis, dtype: torch.empty_strided(
-        sizes, strides, dtype=dtype, device=rounded.device
-    ),
+ROUND_ROWS: Any = _define(
+    "round_to_rows(Tensor weight, int axis) -> Tensor",
+    _round_rows,
+    lambda weight, axis: weight.new_empty(_size_in_rows(weight.shape, axis), dtype=torch.uint8),
 )
+
+
+def _fake_floats(
+    rounded: torch.Tensor, sizes: list[int], strides: list[int], axis: int, dtype: torch.dtype
+) -> torch.Tensor:
+    return torch.empty_strided(sizes, strides, dtype=dtype, device=rounded.device)
+
+
+_DEQUANTIZING = "(Tensor rounded, int[] sizes, int[] strides, int axis, ScalarType dtype) -> Tensor"
+DEQUANTIZE: Any = _define("dequantize_blocks" + _DEQUANTIZING, _dequantize, _fake_floats)
+DEQUANTIZE_ROWS: Any = _define("dequantize_rows" + _DEQUANTIZING, _dequantize_rows, _fake_floats)
+ROUNDINGS = (ROUND, ROUND_ROWS)
 
 
 def storage_of(call: fx.Node) -> BlockStorage:
-    """The storage of a weight that a call of `ROUND` rounds."""
+    """The storage of a weight that a call of one of `ROUNDINGS` rounds."""
+    if call.target is ROUND_ROWS:
+        _, axis = call.args
+        assert isinstance(axis, int), "as `rounding_call` writes it"
+        return _storage_in_rows(axis)
     _, block, axis, name = call.args
     assert isinstance(block, int) and isinstance(axis, int), "as `rounding_call` writes them"
     return _storage(block, axis, str(name))
+
+
+def _storage_in_rows(axis: int) -> BlockStorage:
+    return BlockStorage(
+        bits=_BYTE_BITS,
+        block=WHOLE_ROW,
+        axis=axis,
+        is_symmetric=True,
+        scale_dtype=DType.BFLOAT16,
+        form=BlockForm.FUSED,
+    )
 
 
 def _storage(block: int, axis: int, name: str) -> BlockStorage:
@@ -164,7 +230,14 @@ def _storage(block: int, axis: int, name: str) -> BlockStorage:
 
 def rounding_call(weight: Any, storage: BlockStorage) -> tuple[Any, tuple[Any, ...]]:
     """The operator that rounds a weight, and its arguments."""
+    if storage.bits == _BYTE_BITS:
+        return ROUND_ROWS, (weight, storage.axis)
     return ROUND, (weight, storage.block, storage.axis, storage.rounding)
+
+
+def dequantizer(storage: BlockStorage) -> Any:
+    """The operator that dequantizes a rounded weight."""
+    return DEQUANTIZE_ROWS if storage.bits == _BYTE_BITS else DEQUANTIZE
 
 
 def dequantizing_call(
@@ -172,4 +245,4 @@ def dequantizing_call(
 ) -> tuple[Any, tuple[Any, ...]]:
     """The operator that dequantizes a rounded weight, and its arguments."""
     sizes, strides = list(weight.shape), list(weight.stride())
-    return DEQUANTIZE, (rounded, sizes, strides, storage.axis, torch.bfloat16)
+    return dequantizer(storage), (rounded, sizes, strides, storage.axis, torch.bfloat16)

@@ -14,6 +14,7 @@ _INTEGERS = {4: (DType.INT4, DType.UINT4), 8: (DType.INT8, DType.UINT8)}
 BITS = tuple(_INTEGERS)
 SCALE_DTYPES = (HIGH, *LOW_DTYPES.values())
 MOST_ELEMENTS = 1 << 20  # of a block: more share no scale usefully
+WHOLE_ROW = MOST_ELEMENTS  # a block that no axis fills: one scale for each row
 # Of MatMulNBits in com.microsoft: the type in which it computes with activations. 0: the runtime
 # decides, 1: FP32, 2: FP16, 3: BF16, 4: INT8.
 ACCURACY_LEVELS = range(5)
@@ -106,5 +107,6 @@ class BlockStorage:
         zero_bits = 0 if self.is_symmetric else self.bits
         blocks = -(-length // self.block)
         # Products on integers read whole blocks.
-        stored = blocks * self.block if self.form is BlockForm.FUSED else length
+        is_filled = self.form is BlockForm.FUSED and self.block != WHOLE_ROW
+        stored = blocks * self.block if is_filled else length
         return (stored * self.bits + blocks * (size_bits(self.scale_dtype) + zero_bits)) / length

@@ -26,14 +26,14 @@ class BlockKernel:
     `operand`: position of the weight, whose rank is `rank`; `axis` of the blocks, that of the sum
     of a product. `bits` and, by preference, `blocks`: elements that share a scale.
     `block_multiple`: the axis must be a multiple of so many blocks; None if the last block may be
-    shorter. `least_blocks` of the axis. `is_symmetric`: symmetric integers only; False where zero
-    points are as fast. `floats`: types of the other operands, which are those of the scales.
-    `form`: as of `BlockStorage`; `accuracy_levels`: those at which it is faster than floats, the
-    fastest first. `activation_block`: as of `BlockStorage`. `least_elements`: weights of fewer are
-    faster in floats. `reads_floats`: the operator reads the weight's own floats, in types of
-    `floats`, which are kept in addition to the integers; such rows let other readers of the weight
-    have blocks. `attributes` must all match. `source`, `since`: the evidence, and the version it is
-    of.
+    shorter. `least_blocks` of the axis, which must be a multiple of `length_multiple` elements.
+    `is_symmetric`: symmetric integers only; False where zero points are as fast. `floats`: types of
+    the other operands, which are those of the scales. `form`: as of `BlockStorage`;
+    `accuracy_levels`: those at which it is faster than floats, the fastest first.
+    `activation_block`: as of `BlockStorage`. `least_elements`: weights of fewer are faster in
+    floats. `reads_floats`: the operator reads the weight's own floats, in types of `floats`, which
+    are kept in addition to the integers; such rows let other readers of the weight have blocks.
+    `attributes` must all match. `source`, `since`: the evidence, and the version it is of.
     """
 
     dialect: str = "onnx"
@@ -44,6 +44,7 @@ class BlockKernel:
     bits: int
     blocks: tuple[int, ...]
     block_multiple: int | None = None
+    length_multiple: int = 1
     least_blocks: int = 1
     is_symmetric: bool = False
     floats: frozenset[DType] = frozenset({HIGH, DType.FLOAT16})
@@ -61,6 +62,7 @@ class BlockKernel:
         """Whether blocks of a size may divide an axis of a length."""
         is_whole = self.block_multiple is None or length % (block * self.block_multiple) == 0
         is_enough = self.least_blocks == 1 or length >= block * self.least_blocks
+        is_whole &= length % self.length_multiple == 0
         return block in self.blocks and is_whole and is_enough
 
     def fits(

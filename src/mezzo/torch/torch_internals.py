@@ -4,6 +4,7 @@ PyTorch has no public equivalent of these. `mezzo.aten.torch_internals` has thos
 says which versions were tested.
 """
 
+import operator
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -140,8 +141,9 @@ try:
         torch.utils._python_dispatch._disable_current_modes
     )
 
-    # Whether the storage behind a weak reference is gone. Bound once, as it runs at every call.
-    storage_has_expired: Callable[[int], bool] = torch.UntypedStorage._expired
+    # The address of a storage's own record, to which its weak references refer too. Bound once, as
+    # it runs at every call.
+    storage_address: Callable[[torch.UntypedStorage], int] = operator.attrgetter("_cdata")
 except (ImportError, AttributeError) as error:
     raise unsupported_torch(error) from error
 

@@ -289,9 +289,7 @@ class _Applier:
         value = weight.meta["val"]
         target, arguments = blocks.rounding_call(weight, storage)
         with self.mode:
-            integers = value.new_empty(
-                blocks.size_of(value.shape, storage.block), dtype=torch.uint8
-            )
+            integers = value.new_empty(blocks.size_of(value.shape, storage), dtype=torch.uint8)
         rounded = self._put_behind(weight, target, arguments, integers)
         target, arguments = blocks.dequantizing_call(rounded, value, storage)
         dequantized = as_dtype(self.mode, value, FROM_DTYPE[storage.scale_dtype])

@@ -171,7 +171,7 @@ def _judge_readers(
     weight = BlockWeight(value=number, name=graph.producer(number).name, shape=sizes, rows=chosen)
     if weight.blocks:
         return weight
-    if any(row.block_multiple is not None for row in chosen):
+    if any(row.block_multiple is not None or row.length_multiple > 1 for row in chosen):
         because = (
             f"{target.name} reads whole blocks only, which an axis of its shape {sizes} is not"
         )

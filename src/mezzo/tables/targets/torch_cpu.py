@@ -1,6 +1,6 @@
 """PyTorch on CPUs, compiled by Inductor: matmuls in oneDNN, the rest in generated kernels."""
 
-from mezzo.formats.block_storage import BlockForm
+from mezzo.formats.block_storage import WHOLE_ROW, BlockForm
 from mezzo.formats.dtypes import HALF_FORMATS, HIGH, DType
 from mezzo.tables.block_kernels import BlockKernel
 from mezzo.tables.fusions import fused_by_inductor
@@ -13,6 +13,10 @@ _SINCE = "PyTorch 2.13"
 _ONE_ROW = (
     "ATen's _weight_int4pack_mm_for_cpu, AVX512, one thread: at one row 1.4 to 2.8 times as fast as"
     " oneDNN's BF16 with a packed weight, as fast at four; for more rows mezzo computes in BF16"
+)
+_ONE_INT8_ROW = (
+    "ATen's _weight_int8pack_mm, AVX512, one thread: at one row 1.2 to 1.8 times as fast as"
+    " oneDNN's BF16 with a packed weight; for more than four rows mezzo computes in BF16"
 )
 
 
@@ -32,22 +36,45 @@ def _int4(op: str) -> BlockKernel:
     )
 
 
-_IN_BLOCKS = (
-    _int4("mm"),
-    _int4("addmm"),
-    BlockKernel(
+def _int8_weights(op: str) -> BlockKernel:
+    return BlockKernel(
+        dialect="aten",
+        op=op,
+        axis=0,
+        bits=8,
+        blocks=(WHOLE_ROW,),
+        length_multiple=32,  # with others it is wrong
+        is_symmetric=True,
+        floats=frozenset({DType.BFLOAT16}),
+        form=BlockForm.FUSED,
+        source=_ONE_INT8_ROW,
+        since=_SINCE,
+    )
+
+
+def _table(bits: int, *blocks: int) -> BlockKernel:
+    return BlockKernel(
         dialect="aten",
         op="embedding",
         operand=0,
         axis=1,
-        bits=4,
-        blocks=(32, 64, 128, 256),
+        bits=bits,
+        blocks=blocks,
         floats=frozenset({HIGH}),
         form=BlockForm.FUSED,
         reads_floats=True,
         source="mezzo.torch keeps the floats of weights",
         since=_SINCE,
-    ),
+    )
+
+
+_IN_BLOCKS = (
+    _int4("mm"),
+    _int4("addmm"),
+    _table(4, 32, 64, 128, 256),
+    _int8_weights("mm"),
+    _int8_weights("addmm"),
+    _table(8, WHOLE_ROW),
 )
 
 _COMPUTES_INT8 = ("amx_int8", "avx512_vnni", "avx_vnni")

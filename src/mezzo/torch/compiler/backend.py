@@ -36,7 +36,7 @@ from mezzo.torch.train.hidden_gradients import HidingGradients
 from mezzo.torch.train.optimizer.updates import check_masters
 from mezzo.torch.weights.int8_layouts import Int8Filter, Int8Matrix, Int8Scales
 from mezzo.torch.weights.weight_inputs import Edited, device_of, with_candidates, without_candidates
-from mezzo.torch.weights.weight_layouts import Int4Grids, Int4Matrix
+from mezzo.torch.weights.weight_layouts import Int4Grids, Int4Matrix, Int8wMatrix, Int8wScales
 from mezzo.torch.weights.weights import Feed
 
 Compiled = Callable[..., Any]
@@ -100,6 +100,8 @@ class Backend:
         inductor = dict(self.settings.inductor)
         try:
             options = self.settings.planning(device_of(inputs))
+            if self.settings.is_frozen:
+                _check_frozen(module)
         except InputError as error:  # the usual target of another device than the CPU
             return refusing(error)
         low = float_type(options.planning.low)
@@ -170,6 +172,7 @@ class Backend:
                 native_sums=planning.native_sums,
                 fp32_outputs=planning.fp32_outputs,
                 as_products=planning.as_products,
+                as_loops=planning.as_loops,
                 snapshot=planning.snapshot,
             )
         )
@@ -199,6 +202,17 @@ class Backend:
         )
 
 
+def _check_frozen(module: fx.GraphModule) -> None:
+    """Raises InputError: a graph holds a tensor that another call may replace, unseen."""
+    for name, buffer in module.named_buffers():
+        if getattr(buffer, "_dynamo_static_input_type", None) == "unguarded":
+            raise InputError(
+                f"freeze=True cannot be used with a static cache ({name}): torch.compile would use"
+                " the first one in every call; compile without 'freeze', or generate with a"
+                " dynamic cache"
+            )
+
+
 def freezing() -> AbstractContextManager[Any]:
     """Make Dynamo trace weights as constants. Wraps every call, as Dynamo traces inside it."""
     context: AbstractContextManager[Any] = inductor_config.patch(freezing=True)
@@ -225,9 +239,9 @@ def _size(copy: Copy, low: object) -> int:
     """Bytes of a copy. `low`: an example of the low-precision copy."""
     assert isinstance(low, torch.Tensor), "a candidate is a tensor"
     match copy.layout:
-        case Int4Matrix(storage=storage):
-            return size_of(low.shape, storage.block)
-        case Int4Grids() | Int8Scales():
+        case Int4Matrix(storage=storage) | Int8wMatrix(storage=storage):
+            return size_of(low.shape, storage)
+        case Int4Grids() | Int8Scales() | Int8wScales():
             return 0  # counted with the matrix
         case Int8Matrix() | Int8Filter():
             return low.numel()

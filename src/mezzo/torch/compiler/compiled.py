@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from types import MethodType
 from typing import Any, TypeVar, overload
 
 import torch
@@ -14,6 +15,7 @@ from mezzo.torch.budgets import plans_within
 from mezzo.torch.compiler.backend import ACCOUNT, Backend
 from mezzo.torch.compiler.calibrating import calibrate, check_data
 from mezzo.torch.compiler.settings import read_settings
+from mezzo.torch.generation.compiled_methods import CompiledForward
 from mezzo.torch.inspect.accounts import NOTHING, Account
 from mezzo.torch.saved_plans import load_plans, spell_plans
 from mezzo.torch.torch_internals import OptimizedModule, innermost_backend, optimize
@@ -21,11 +23,25 @@ from mezzo.torch.train.gradient_reduction import reduce_as_before, reduce_in
 from mezzo.torch.weights.weights import SHADOWS
 
 _Model = TypeVar("_Model", bound=Callable[..., Any])
+_FORWARD = "mezzo_forward"
 _LEFT_OUT = object()  # not None, which a caller may pass by mistake
 
 
 class CompiledModule(OptimizedModule):
-    """A compiled module with the original's attributes, as torch.compile returns it."""
+    """A compiled module with the original's attributes, as torch.compile returns it. Methods, such
+    as `generate`, call the compiled forward.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = super().__getattr__(name)
+        module = self._modules["_orig_mod"]
+        is_method = isinstance(attribute, MethodType) and attribute.__self__ is module
+        if not is_method or torch.compiler.is_compiling():
+            return attribute
+        state = self.__dict__
+        if _FORWARD not in state:
+            state[_FORWARD] = CompiledForward(module, self.dynamo_ctx)
+        return state[_FORWARD].method(attribute)
 
     @property
     def plans(self) -> tuple[Plan | None, ...]:

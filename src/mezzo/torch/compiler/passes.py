@@ -20,12 +20,13 @@ from mezzo.torch.compiler.rewriting import RewrittenGraph, rewrite
 from mezzo.torch.compiler.scales import without_scales
 from mezzo.torch.compiler.settings import OptionsOf
 from mezzo.torch.compiler.subgraphs import BodyPlan, casts_in, plan_bodies
+from mezzo.torch.generation.few_rows_attention import write_as_loops
 from mezzo.torch.inspect.graph_snapshots import GraphSnapshot, take_snapshot
 from mezzo.torch.onednn import int8_lowerings, lowerings  # noqa: F401  registers the lowerings
 from mezzo.torch.onednn.epilogues import fuse
 from mezzo.torch.onednn.int8_epilogues import fuse_int8
 from mezzo.torch.onednn.int8_kernels import INT8_PRODUCTS
-from mezzo.torch.onednn.kernels import INT4_LINEAR, is_laid_out_last
+from mezzo.torch.onednn.kernels import INT4_LINEAR, INT8W_LINEAR, is_laid_out_last
 from mezzo.torch.onednn.residuals import add_sums
 from mezzo.torch.torch_internals import (
     BufferAOTInput,
@@ -104,6 +105,7 @@ class PlanningPass(CustomGraphPass):
         self.native_sums: tuple[str, ...] = ()
         self.fp32_outputs: tuple[Fp32Output, ...] = ()
         self.as_products: tuple[AsProducts, ...] = ()
+        self.as_loops: tuple[AsProducts, ...] = ()
         self.copies: tuple[Copy, ...] = ()
 
     def uuid(self) -> object:
@@ -139,6 +141,10 @@ class PlanningPass(CustomGraphPass):
             self.as_products = tuple(
                 node for graph_plan in graphs for node in write_as_products(graph_plan)
             )
+            if not self.is_joint:
+                self.as_loops = tuple(
+                    node for graph_plan in graphs for node in write_as_loops(graph_plan)
+                )
         self.copies = self._read_copies(graph, descriptors)
         apart = 0
         if self.is_joint:
@@ -149,7 +155,10 @@ class PlanningPass(CustomGraphPass):
             copies = {node.name for node, about in descriptors.items() if self._is_copy(about)}
             kept = {*weights, *copies}
             self.kept = advise_partitioner(graph, kept, self.low, self.controls.memory)
-        self.int4_products = len(graph.find_nodes(op="call_function", target=INT4_LINEAR))
+        self.int4_products = sum(
+            len(graph.find_nodes(op="call_function", target=target))
+            for target in (INT4_LINEAR, INT8W_LINEAR)
+        )
         self.int8_products = sum(node.target in INT8_PRODUCTS for node in graph.nodes)
         folded = casts_of_constants(graph) if inductor_config.freezing else 0
         self.casts = apart + casts_in(graph) - folded

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from mezzo.common.errors import InputError
 from mezzo.common.sizes import format_size
 from mezzo.contracts.plans import Plan
+from mezzo.formats.format_words import weight_word
 from mezzo.report.layout.numbers import spell_count
 from mezzo.report.notebook.fragments import Card, draw_card
 from mezzo.torch.inspect.graph_snapshots import GraphSnapshot
@@ -33,15 +34,8 @@ class GraphAccount:
 
     `no_conversion_reason` is set if no matmul or convolution runs low. `casts` counts conversions
     at every call; `shadows` names the weights cast once, `packed` those of them in a packed layout.
-    `int4_products` counts matmuls that read a weight as INT4 in blocks, `int8_products` matmuls and
+    `int4_products` counts matmuls that read a weight as integers, `int8_products` matmuls and
     convolutions that compute in INT8. `unmatched` has messages
-    for patterns that match nothing in this graph, by option and pattern. `bodies` are the plans of
-    subgraphs by path; `notes` explains why other subgraphs are unchanged. `has_backward` means that
-    forward and backward are planned together; `kept_bytes` is the size of activations saved for the
-    backward, None if a memory budget of the program decides it. `native_sums` lists operators that
-    ignore option `accumulate`; `fp32_outputs` lists operators with planned FP32 outputs and how
-    they produce them; `as_products` lists attention backwards replaced by matmuls. Reports draw
-    `snapshot`.
     """
 
     plan: Plan | None = None
@@ -61,6 +55,7 @@ class GraphAccount:
     native_sums: tuple[str, ...] = ()
     fp32_outputs: tuple[Fp32Output, ...] = ()
     as_products: tuple[AsProducts, ...] = ()
+    as_loops: tuple[AsProducts, ...] = ()
     snapshot: GraphSnapshot | None = field(default=None, repr=False)
 
 
@@ -135,11 +130,12 @@ def _aside(graph: GraphAccount) -> str:
     rounded = sum(output.way in (Way.ROUNDED, Way.LEFT) for output in graph.fp32_outputs)
     lost = f"; {spell_count(rounded, 'product')} rounded before FP32" if rounded else ""
     written = "; backward of attention as products" if graph.as_products else ""
+    loops = "; attention as loops, as rows are few" if graph.as_loops else ""
     count = 0 if graph.plan is None else len(graph.plan.in_blocks)
-    in_int4 = f"{spell_count(count, 'weight')} in int4"
-    blocks = f"; {in_int4}, for {spell_count(graph.int4_products, 'matmul')}" if count else ""
+    in_integers = f"{spell_count(count, 'weight')} in {_integers(graph.plan)}"
+    blocks = f"; {in_integers}, for {spell_count(graph.int4_products, 'matmul')}" if count else ""
     is_left = count and not graph.int4_products
-    blocks = f"; {in_int4}, read in bf16 as rows are many" if is_left else blocks
+    blocks = f"; {in_integers}, read in bf16 as rows are many" if is_left else blocks
     integers = (
         f"; {spell_count(graph.int8_products, 'product')} in int8" if graph.int8_products else ""
     )
@@ -149,7 +145,14 @@ def _aside(graph: GraphAccount) -> str:
         + sums
         + lost
         + written
+        + loops
         + blocks
         + integers
         + reason
     )
+
+
+def _integers(plan: Plan | None) -> str:
+    """The formats of weights that are stored as integers."""
+    bits = {} if plan is None else {storage.bits for _, storage in plan.in_blocks}
+    return " and ".join(weight_word(count) for count in sorted(bits))

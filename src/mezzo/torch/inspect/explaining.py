@@ -11,6 +11,7 @@ from mezzo.report.layout.printed import as_text, terminal_width
 from mezzo.report.text.explained import Explained, draw_explained, report_explained
 from mezzo.report.text.weights import report_weights
 from mezzo.torch.compiler.compiled import account
+from mezzo.torch.generation.few_rows_attention import AS_LOOPS
 from mezzo.torch.inspect.accounts import NOTHING, Account, GraphAccount
 from mezzo.torch.inspect.graph_snapshots import GraphSnapshot
 from mezzo.torch.train.attention import AS_PRODUCTS
@@ -75,6 +76,7 @@ def _ways(plan: Plan, graph: GraphAccount) -> Iterator[tuple[str, str]]:
     """Execution notes by node name; attention computed by matmuls may also round its outputs."""
     rounded = {entry.node: entry.way.value for entry in graph.fp32_outputs if entry.plan is plan}
     yield from rounded.items()
+    yield from ((entry.node, AS_LOOPS) for entry in graph.as_loops if entry.plan is plan)
     for entry in graph.as_products:
         if entry.plan is plan:
             yield (

@@ -8,11 +8,21 @@ the lowerings.
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 
-from mezzo.aten.blocks import DEQUANTIZE, MIDDLE, ROUND, grids_of, integers_of
+from mezzo.aten.blocks import (
+    DEQUANTIZE,
+    DEQUANTIZE_ROWS,
+    MIDDLE,
+    ROUND,
+    ROUND_ROWS,
+    grids_of,
+    integers_of,
+    rows_of,
+)
 from mezzo.torch.operators import define
 from mezzo.torch.torch_internals import without_modes
 
@@ -109,6 +119,22 @@ def _int4_linear(x: Any, packed: Any, grids: Any, features: int, block: int) -> 
     return torch.ops.aten._weight_int4pack_mm_for_cpu(x.contiguous(), packed, block, grids)
 
 
+def _pack_int8w(rounded: Any, rows: int, length: int) -> Any:
+    return rows_of(rounded, rows, length)[0].clone()
+
+
+def _pack_scales(rounded: Any, rows: int, length: int) -> Any:
+    return rows_of(rounded, rows, length)[1]
+
+
+def _int8w_linear(x: Any, packed: Any, scales: Any, features: int) -> Any:
+    return torch.ops.aten._weight_int8pack_mm(x.contiguous(), packed, scales)
+
+
+def _fake_int8w_linear(x: Any, packed: Any, scales: Any, features: int) -> Any:
+    return x.new_empty((x.shape[0], features))
+
+
 def whole_rows(rows: int) -> int:
     """Rows of a weight, filled up to what ATen's INT4 kernel takes."""
     return -(-rows // _INT4_ROWS) * _INT4_ROWS
@@ -124,6 +150,17 @@ INT4_LINEAR: Any = define(
     "int4_linear(Tensor x, Tensor packed, Tensor grids, int features, int block) -> Tensor",
     _int4_linear,
     _fake_linear_of_rows,
+)
+PACK_INT8W: Any = define(
+    "pack_int8w(Tensor rounded, int rows, int length) -> Tensor", _pack_int8w, _fake_packed
+)
+PACK_INT8W_SCALES: Any = define(
+    "pack_scales(Tensor rounded, int rows, int length) -> Tensor", _pack_scales, _fake_packed
+)
+INT8W_LINEAR: Any = define(
+    "int8w_linear(Tensor x, Tensor packed, Tensor scales, int features) -> Tensor",
+    _int8w_linear,
+    _fake_int8w_linear,
 )
 PACK_MATRIX: Any = define("pack_matrix(Tensor weight) -> Tensor", _pack_matrix, _fake_packed)
 PACK_FILTER: Any = define(
@@ -194,22 +231,50 @@ def reads_int4() -> bool:
     """Whether ATen's INT4 kernel is fast and right here, by self-test. With AVX2 it is slower than
     BF16 in oneDNN; elsewhere it was not measured.
     """
+    return _passes(_int4_result)
+
+
+@functools.cache
+def reads_int8w() -> bool:
+    """Whether ATen's kernel for INT8 weights is right here, by self-test. It was measured with
+    AVX512 alone.
+    """
+    return _passes(_int8_result)
+
+
+_Result = tuple[torch.Tensor, torch.Tensor]
+
+
+def _passes(compute: Callable[[torch.Tensor, torch.Tensor], _Result]) -> bool:
+    """Whether a kernel is right. `compute`: its result, and the dequantized weight."""
     if torch.backends.cpu.get_cpu_capability() != "AVX512":
         return False
+    generator = torch.Generator().manual_seed(0)
     try:
         with without_modes(), torch.no_grad():  # asked while a graph is compiled
-            return _holds_int4()
+            x, weight = (torch.randn(size, generator=generator) for size in ((3, 64), (24, 64)))
+            x = x.bfloat16()
+            result, floats = compute(x, weight)
+            return _is_rounded_once(result, x.float() @ floats.t())
     except RuntimeError:  # no such kernel in this version
         return False
 
 
-def _holds_int4() -> bool:
-    generator = torch.Generator().manual_seed(0)
-    x, weight = (torch.randn(size, generator=generator) for size in ((3, 64), (24, 64)))
-    x, rounded = x.bfloat16(), ROUND(weight, 32, 1, "nearest")
+def _int4_result(x: torch.Tensor, weight: torch.Tensor) -> _Result:
+    rounded = ROUND(weight, 32, 1, "nearest")
     packed, grids = PACK_INT4(rounded, 24, 64), PACK_GRIDS(rounded, 24, 64)
     result = INT4_LINEAR(x, packed, grids, whole_rows(24), 32)[:, :24]
-    exact = x.float() @ DEQUANTIZE(rounded, [24, 64], [64, 1], 1, torch.float32).t()
+    return result, DEQUANTIZE(rounded, [24, 64], [64, 1], 1, torch.float32)
+
+
+def _int8_result(x: torch.Tensor, weight: torch.Tensor) -> _Result:
+    rounded = ROUND_ROWS(weight, 1)
+    packed, scales = PACK_INT8W(rounded, 24, 64), PACK_INT8W_SCALES(rounded, 24, 64)
+    floats = DEQUANTIZE_ROWS(rounded, [24, 64], [64, 1], 1, torch.float32)
+    return INT8W_LINEAR(x, packed, scales, 24), floats
+
+
+def _is_rounded_once(result: torch.Tensor, exact: torch.Tensor) -> bool:
     bound = torch.finfo(torch.bfloat16).eps  # the output alone is rounded, by half an eps
     return bool((result.float() - exact).norm() <= bound * exact.norm())
 

@@ -5,7 +5,14 @@ from typing import Any
 
 import torch
 
-from mezzo.torch.onednn.kernels import CONVOLUTION, CONVOLUTION_ADD, INT4_LINEAR, LINEAR, after_sum
+from mezzo.torch.onednn.kernels import (
+    CONVOLUTION,
+    CONVOLUTION_ADD,
+    INT4_LINEAR,
+    INT8W_LINEAR,
+    LINEAR,
+    after_sum,
+)
 from mezzo.torch.torch_internals import (
     BaseView,
     ExternKernel,
@@ -51,6 +58,15 @@ def _int4_linear(x: Any, packed: Any, grids: Any, features: int, block: int) -> 
     inputs = [x, ExternKernel.realize_input(packed), ExternKernel.realize_input(grids)]
     kernel = torch.ops.aten._weight_int4pack_mm_for_cpu.default
     return TensorBox.create(_Int4Linear(layout, inputs, [block], op_overload=kernel))
+
+
+@register_lowering(INT8W_LINEAR, type_promotion_kind=None)
+def _int8w_linear(x: Any, packed: Any, scales: Any, features: int) -> Any:
+    x = ExternKernel.require_contiguous(ExternKernel.realize_input(x))
+    layout = FixedLayout(x.get_device(), x.get_dtype(), [x.get_size()[0], features])
+    inputs = [x, ExternKernel.realize_input(packed), ExternKernel.realize_input(scales)]
+    kernel = torch.ops.aten._weight_int8pack_mm.default
+    return TensorBox.create(ExternKernelAlloc(layout, inputs, op_overload=kernel))
 
 
 @register_lowering(CONVOLUTION, type_promotion_kind=None)

@@ -1,25 +1,35 @@
-"""Matmuls with weights in blocks: INT4 for few rows, else BF16 with the dequantized weight.
+"""Matmuls with weights in blocks: integers for few rows, else BF16 with the dequantized weight.
 
-ATen's INT4 kernel reads a quarter of the bytes, and is slower than oneDNN's BF16 from five rows on.
+ATen's INT4 kernel reads a quarter of the bytes, and is slower than oneDNN's BF16 from five rows on;
+its kernel for INT8 weights reads half of them.
 The numbers of a weight are the same in both, so that graphs for many rows and for one agree.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import fx
 
-from mezzo.aten.blocks import ROUND, storage_of
+from mezzo.aten.blocks import ROUNDINGS, storage_of
 from mezzo.aten.read.retype import CAST
 from mezzo.formats.block_storage import BlockStorage
 from mezzo.torch.compiler.building import CallInserter
-from mezzo.torch.onednn.kernels import FEW_ROWS, INT4_LINEAR, reads_int4, whole_rows
+from mezzo.torch.onednn.kernels import (
+    FEW_ROWS,
+    INT4_LINEAR,
+    INT8W_LINEAR,
+    reads_int4,
+    reads_int8w,
+    whole_rows,
+)
 from mezzo.torch.weights.packing import Product, readers_of, replace_call, replace_packed
 from mezzo.torch.weights.weight_layouts import (
     BlockFloats,
     Int4Grids,
     Int4Matrix,
+    Int8wMatrix,
+    Int8wScales,
     OfBlocks,
     PackedBlockFloats,
     PackedMatrix,
@@ -46,7 +56,7 @@ class RoundedWeight(NamedTuple):
 
 def rounded_weights(weight: fx.Node) -> Iterator[RoundedWeight]:
     """The roundings of a weight in a planned graph."""
-    for rounded in [user for user in weight.users if user.target is ROUND]:
+    for rounded in [user for user in weight.users if user.target in ROUNDINGS]:
         (floats,) = rounded.users
         yield RoundedWeight(storage_of(rounded), rounded, floats)
 
@@ -64,11 +74,12 @@ def pack_blocks(
         products = [product for product in readers_of(low) if product is not None]
         few = [product for product in products if _has_few_rows(product)]
         sizes = tuple(value.shape)
-        if few and reads_int4():
+        kernel = _KERNELS[slots.storage.bits]
+        if few and kernel.runs():
             for product in few:
-                _write_int4(graph, product, slots, wide)
-            layouts[slots.slot] = Int4Matrix(storage=slots.storage, sizes=sizes)
-            layouts[slots.grids] = Int4Grids(storage=slots.storage, sizes=sizes)
+                _write_integers(graph, product, slots, wide)
+            layouts[slots.slot] = kernel.matrix(storage=slots.storage, sizes=sizes)
+            layouts[slots.grids] = kernel.grids(storage=slots.storage, sizes=sizes)
             continue
         packings = {product.layout for product in products}
         if len(packings) != 1:
@@ -100,19 +111,43 @@ def _has_few_rows(product: Product) -> bool:
     return isinstance(rows, int) and rows <= FEW_ROWS
 
 
-def _write_int4(
+def _write_integers(
     graph: fx.Graph, product: Product, slots: BlockSlots, wide: Mapping[fx.Node, fx.Node]
 ) -> None:
-    """Replace a matmul by ATen's INT4 kernel. The bias is added apart, which Inductor fuses into
-    what follows.
+    """Replace a matmul by ATen's kernel for its integers. The bias is added apart, which Inductor
+    fuses into what follows.
     """
     build, (features,) = CallInserter(graph, product.call), product.about
     with graph.inserting_before(product.call):
-        arguments: Sequence[Any] = (slots.slot, slots.grids, whole_rows(features))
-        result = build.call(INT4_LINEAR, product.x, *arguments, slots.storage.block)
-        if whole_rows(features) != features:
-            result = build.call(_ATEN.slice.Tensor, result, 1, 0, features)
+        result = _KERNELS[slots.storage.bits].write(build, product.x, slots, features)
         if product.bias is not None:
             total = build.call(_ATEN.add.Tensor, result, wide.get(product.bias, product.bias))
             result = build.call(CAST, total, product.call.meta["val"].dtype)
     replace_call(graph, product, result)
+
+
+def _int4(build: CallInserter, x: fx.Node, slots: BlockSlots, features: int) -> fx.Node:
+    arguments: Sequence[Any] = (slots.slot, slots.grids, whole_rows(features))
+    result = build.call(INT4_LINEAR, x, *arguments, slots.storage.block)
+    if whole_rows(features) != features:
+        result = build.call(_ATEN.slice.Tensor, result, 1, 0, features)
+    return result
+
+
+def _int8(build: CallInserter, x: fx.Node, slots: BlockSlots, features: int) -> fx.Node:
+    return build.call(INT8W_LINEAR, x, slots.slot, slots.grids, features)
+
+
+class _Kernel(NamedTuple):
+    """A kernel of ATen's for weights as integers: whether it runs here, what it reads, its call."""
+
+    runs: Callable[[], bool]
+    matrix: type[OfBlocks]
+    grids: type[OfBlocks]
+    write: Callable[[CallInserter, fx.Node, BlockSlots, int], fx.Node]
+
+
+_KERNELS = {
+    4: _Kernel(lambda: reads_int4(), Int4Matrix, Int4Grids, _int4),
+    8: _Kernel(lambda: reads_int8w(), Int8wMatrix, Int8wScales, _int8),
+}

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import fx
 
-from mezzo.aten.blocks import DEQUANTIZE, rounding_call
+from mezzo.aten.blocks import dequantizer, rounding_call
 from mezzo.aten.read.retype import CAST
 from mezzo.aten.read.scales import is_multiplication
 from mezzo.formats.block_storage import BlockStorage
@@ -15,6 +15,8 @@ from mezzo.torch.onednn.kernels import (
     PACK_FILTER,
     PACK_GRIDS,
     PACK_INT4,
+    PACK_INT8W,
+    PACK_INT8W_SCALES,
     PACK_MATRIX,
     layout_of,
 )
@@ -159,7 +161,8 @@ class BlockFloats(OfBlocks):
 
     def spell(self, call: Call, rounded: Any) -> Any:
         sizes, strides = list(self.sizes), list(self.strides)
-        return call(DEQUANTIZE, rounded, sizes, strides, self.storage.axis, self.dtype)
+        target = dequantizer(self.storage)
+        return call(target, rounded, sizes, strides, self.storage.axis, self.dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +190,22 @@ class Int4Grids(OfBlocks):
 
     def spell(self, call: Call, rounded: Any) -> Any:
         return call(PACK_GRIDS, rounded, self.rows, self.length)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Int8wMatrix(OfBlocks):
+    """The integers as ATen's kernel for INT8 weights reads them."""
+
+    def spell(self, call: Call, rounded: Any) -> Any:
+        return call(PACK_INT8W, rounded, self.rows, self.length)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Int8wScales(OfBlocks):
+    """The scales as ATen's kernel for INT8 weights reads them."""
+
+    def spell(self, call: Call, rounded: Any) -> Any:
+        return call(PACK_INT8W_SCALES, rounded, self.rows, self.length)
 
 
 Packed = PackedMatrix | PackedFilter

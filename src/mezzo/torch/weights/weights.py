@@ -3,6 +3,7 @@
 One weak table, keyed by Parameter and layout, serves all graphs: a shared weight is cast once.
 """
 
+import ctypes
 import operator
 import threading
 import weakref
@@ -13,11 +14,12 @@ from typing import Any, NamedTuple
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from mezzo.torch.torch_internals import storage_has_expired
+from mezzo.torch.torch_internals import storage_address
 from mezzo.torch.weights.weight_layouts import LowCopy, WeightLayout
 
 # Approximate number of elements in a weight's sample.
 _SAMPLED = 64
+_WIDTH = 4  # bytes of an element
 
 
 class _Sample(NamedTuple):
@@ -30,11 +32,22 @@ class _Sample(NamedTuple):
     size: tuple[int]
     step: tuple[int]
     start: int
+    address: int  # of the first
     values: torch.Tensor
 
+    @property
+    def bits(self) -> list[int]:
+        """The elements' bits as numbers."""
+        bits: list[int] = self.values.view(torch.int32).tolist()
+        return bits
+
+    def places(self) -> torch.Tensor:
+        """The elements' addresses, counted in elements."""
+        return self.address // _WIDTH + torch.arange(self.size[0]) * self.step[0]
+
     def now(self, weight: torch.Tensor) -> torch.Tensor:
-        """The current values of the sampled elements, as a view."""
-        return torch.as_strided(weight, self.size, self.step, self.start)
+        """The current values of the sampled elements."""
+        return torch.as_strided(weight, self.size, self.step, self.start).clone()
 
 
 class _State(NamedTuple):
@@ -173,31 +186,33 @@ class Feed:
         self._copies = tuple((number, *copy) for number, copy in enumerate(copies))
         self._nothing = [torch.empty(0, dtype=dtype)] * added
         self._shadows: list[Shadow | None] = [None] * len(copies)
-        self._sampled: list[_Sample] = []
-        self._expected = torch.empty(0)
+        self._watched: _Watched | None = None
 
     def behind(self, given: Sequence[Any]) -> list[Any]:
         """The arguments followed by the copies. Inlined because it runs at every call: an unchanged
-        weight costs two microseconds, most of them for its sample.
+        weight costs a microsecond.
         """
         all_args = [*given, *self._nothing]
         shadows = self._shadows
         unchanged: list[tuple[int, _Sample, torch.Tensor]] = []
+        storages = []  # kept while their memory is read
         for number, source, place, layout in self._copies:
             weight, shadow = given[source], shadows[number]
             if shadow is None or shadow.weight() is not weight:
                 shadow = shadows[number] = SHADOWS.of(weight, layout)
             state = shadow.state
             if state is not None:
-                version, address, storage, low, sample = state
+                version, address, storage_ref, low, sample = state
+                storage = weight.untyped_storage()
                 if (
                     weight._version == version
                     and weight.data_ptr() == address
-                    and not storage_has_expired(storage.cdata)
+                    and storage_address(storage) == storage_ref.cdata
                 ):
                     all_args[place] = low
                     if sample is not None:
                         unchanged.append((number, sample, weight))
+                        storages.append(storage)
                     continue
             all_args[place] = shadow.of(weight)
         if unchanged:
@@ -208,21 +223,16 @@ class Feed:
         self, unchanged: Sequence[tuple[int, _Sample, torch.Tensor]], all_args: list[Any]
     ) -> None:
         """Remake the copies of weights whose sample changed though their version did not."""
-        with torch.no_grad():
-            now = torch.cat([sample.now(weight) for _, sample, weight in unchanged])
         samples = [sample for _, sample, _ in unchanged]
-        if len(samples) != len(self._sampled) or any(map(operator.is_not, samples, self._sampled)):
-            self._expected, self._sampled = (
-                torch.cat([sample.values for sample in samples]),
-                samples,
-            )
-        if _same_bits(now, self._expected):
+        watched = self._watched
+        if watched is None or not watched.is_of(samples):
+            watched = self._watched = _Watched(samples)
+        if watched.is_unchanged():
             return
-        sizes = [sample.size[0] for sample in samples]
         written = [
             (number, weight)
-            for (number, sample, weight), part in zip(unchanged, now.split(sizes), strict=True)
-            if not _same_bits(part, sample.values)
+            for (number, sample, weight) in unchanged
+            if not _same_bits(sample.now(weight), sample.values)
         ]
         SHADOWS.refresh(weight for _, weight in written)  # sources of copies too
         for number, weight in written:
@@ -230,9 +240,36 @@ class Feed:
             all_args[place] = SHADOWS.of(weight, layout).of(weight)
 
 
+class _Watched:
+    """The samples of all weights of a graph, read by one call: a call for each weight would take
+    as long as a small matmul. The weights must be alive and where they were.
+    """
+
+    def __init__(self, samples: Sequence[_Sample]) -> None:
+        self._samples = samples
+        # Copies in several forms share a sample.
+        distinct = {(sample.address, *sample.bits): sample for sample in samples}.values()
+        self._expected = torch.cat([sample.values.view(torch.int32) for sample in distinct])
+        places = torch.cat([sample.places() for sample in distinct])
+        first = int(places.min())
+        self._places = places - first
+        length = int(self._places.max()) + 1
+        memory = (ctypes.c_int32 * length).from_address(first * _WIDTH)
+        self._memory = torch.frombuffer(memory, dtype=torch.int32)
+
+    def is_of(self, samples: Sequence[_Sample]) -> bool:
+        return len(samples) == len(self._samples) and all(map(operator.is_, samples, self._samples))
+
+    def is_unchanged(self) -> bool:
+        """Whether the elements have the bits that they had."""
+        return torch.equal(torch.index_select(self._memory, 0, self._places), self._expected)
+
+
 def _sample_of(weight: torch.Tensor) -> _Sample | None:
-    """A sample of a dense CPU weight; None for other weights."""
+    """A sample of a dense FP32 weight on the CPU; None for other weights."""
     if weight.device.type != "cpu" or not fills_memory(weight):
+        return None
+    if weight.dtype is not torch.float32 or weight.data_ptr() % _WIDTH:
         return None
     with torch.no_grad():
         flat = torch.as_strided(weight, (weight.numel(),), (1,))
@@ -244,8 +281,10 @@ def _sample_of(weight: torch.Tensor) -> _Sample | None:
         while gcd(step, flat.numel()) > 1:
             step += 1
         size = 1 + (flat.numel() - 1 - largest % step) // step
-        sample = _Sample((size,), (step,), weight.storage_offset() + largest % step, torch.empty(0))
-        return sample._replace(values=sample.now(weight).clone())
+        start = weight.storage_offset() + largest % step
+        address = weight.data_ptr() + largest % step * _WIDTH
+        sample = _Sample((size,), (step,), start, address, torch.empty(0))
+        return sample._replace(values=sample.now(weight))
 
 
 def fills_memory(weight: torch.Tensor) -> bool:
