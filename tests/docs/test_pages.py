@@ -31,7 +31,7 @@ _UNRUN = {
     "a search over a model of yours": 3,
     "a script of the repository": 4,
     "it installs packages": 9,
-    "it is the call of another tool": 11,
+    "it is the call of another tool": 13,
     "it is the command of another tool": 4,
     "it needs the data that the text names, and looks at memory from outside": 1,
     "it takes exports of PyTorch, and minutes": 1,

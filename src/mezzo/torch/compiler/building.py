@@ -6,6 +6,7 @@ from torch import fx
 
 from mezzo.aten.read.origins import inherited
 from mezzo.aten.read.retype import fake_mode_of
+from mezzo.aten.torch_internals import schema_of
 
 
 class CallInserter:
@@ -28,6 +29,5 @@ class CallInserter:
 
 def arguments_of(call: fx.Node) -> dict[str, Any]:
     """The arguments of a call by the names in the operator's schema; it has them all in order."""
-    target: Any = call.target
-    names = [argument.name for argument in target._schema.arguments]
+    names = [argument.name for argument in schema_of(call.target).arguments]
     return dict(zip(names, call.args, strict=True))
