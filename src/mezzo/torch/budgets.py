@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import torch
-from torch import fx
 
 from mezzo.aten.lab.arithmetic import AsTyped
 from mezzo.aten.lab.arrays import array_of
@@ -21,16 +20,13 @@ from mezzo.evaluate.data_session import open_session
 from mezzo.evaluate.range_measurement import measure_ranges
 from mezzo.planner.options import Options
 from mezzo.quantize.calibration import needs_of, with_parameters
+from mezzo.torch.capturing import CapturingBackend
 from mezzo.torch.compiler.arguments import batches_of, call_with
-from mezzo.torch.compiler.backend import Backend
-from mezzo.torch.compiler.passes import Before, PlanningPass
-from mezzo.torch.compiler.rewriting import RewrittenGraph
 from mezzo.torch.compiler.scales import without_kernels
 from mezzo.torch.compiler.settings import CompilerSettings
 from mezzo.torch.inspect.reference_runs import compute
 from mezzo.torch.saved_plans import SavedPlans, spell_plans
 from mezzo.torch.torch_internals import optimize
-from mezzo.torch.weights.weight_inputs import Edited
 from mezzo.tuning.costs import table_costs
 from mezzo.tuning.final_plan import FinalPlan
 from mezzo.tuning.goals import ScoreCache, margin_of, read_goal
@@ -57,12 +53,13 @@ def plans_within(
 
     Raises InputError: there is no data, or it comes to more than one graph.
     """
-    backend = _CapturingBackend(settings)
+    graphs: list[_Captured] = []
+    backend = CapturingBackend(settings, lambda program, of: _keep(program, of, graphs))
     run: Any = optimize(backend=backend)(model)
     with torch.no_grad():
         for batch in batches_of(data):
             call_with(run, batch)
-    called = [captured for captured in backend.graphs if captured.calls]
+    called = [captured for captured in graphs if captured.calls]
     if len(called) != 1:
         raise InputError(
             f"max_error is held by one graph, and the data came to {len(called)}: batches have"
@@ -72,47 +69,17 @@ def plans_within(
     return SavedPlans(spell_plans([plan]), "the plan within max_error")
 
 
-class _CapturingBackend(Backend):
-    """A backend whose graphs are captured, and interpreted."""
+def _keep(program: Program, options: Options, graphs: list[_Captured]) -> Callable[..., Any]:
+    """Add a graph to those that were captured; returns its interpreter, which keeps arguments."""
+    captured = _Captured(program=program, options=options, calls=[])
+    graphs.append(captured)
+    runner = AtenRunner(program, AsTyped())
 
-    def __init__(self, settings: CompilerSettings) -> None:
-        super().__init__(replace(settings, is_frozen=False), self._compile)
-        self.graphs: list[_Captured] = []
+    def call(*args: object) -> object:
+        captured.calls.append(_fed(program, args))
+        return compute(runner, args, (), lambda name, numbers: None)
 
-    def make_pass(self, edited: Edited, options: Options, theirs: Before) -> PlanningPass:
-        return _CapturingPass(edited, options, self.settings.digest, theirs, self.graphs)
-
-    def _compile(self, module: fx.GraphModule, inputs: object, **ignored: object) -> Any:
-        captured = self.graphs[-1]
-        runner = AtenRunner(captured.program, AsTyped())
-
-        def call(*args: object) -> object:
-            captured.calls.append(_fed(captured.program, args))
-            return compute(runner, args, (), lambda name, numbers: None)
-
-        return call
-
-
-class _CapturingPass(PlanningPass):
-    """Captures graphs, and leaves them as they are."""
-
-    def __init__(
-        self,
-        edited: Edited,
-        options: Options,
-        digest: str,
-        before: Before,
-        graphs: list[_Captured],
-    ) -> None:
-        super().__init__(edited, options, digest, before)
-        self._into = graphs
-
-    def plan_program(self, program: Program) -> Sequence[RewrittenGraph]:
-        copied = program.copied()
-        owner = fx.GraphModule(program.owner, copied)
-        captured = replace(program, graph=copied, owner=owner)
-        self._into.append(_Captured(program=captured, options=self.options, calls=[]))
-        return ()
+    return call
 
 
 def _fed(program: Program, args: Sequence[object]) -> dict[str, torch.Tensor]:

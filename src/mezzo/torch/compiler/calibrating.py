@@ -2,12 +2,11 @@
 on data call by call, and the values that quantized kernels read are observed.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import fx
 
 from mezzo.aten.handed import HandedModel
 from mezzo.aten.lab.arithmetic import AsTyped
@@ -21,15 +20,12 @@ from mezzo.planner.options import Options
 from mezzo.quantize.calibration import Needs, choose_parameters, needs_of
 from mezzo.quantize.calibrator_names import calibrator_of
 from mezzo.quantize.observers.collector import Collector
+from mezzo.torch.capturing import CapturingBackend
 from mezzo.torch.compiler.arguments import batches_of, call_with
-from mezzo.torch.compiler.backend import Backend
-from mezzo.torch.compiler.passes import Before, PlanningPass
-from mezzo.torch.compiler.rewriting import RewrittenGraph
 from mezzo.torch.compiler.scales import GraphScales, Scales, names_of
 from mezzo.torch.compiler.settings import CompilerSettings
 from mezzo.torch.inspect.reference_runs import compute
 from mezzo.torch.torch_internals import optimize, without_modes
-from mezzo.torch.weights.weight_inputs import Edited
 from mezzo.tuning.goals import read_goal
 
 _NAME = "the data"
@@ -63,12 +59,11 @@ def check_data(settings: CompilerSettings, data: object, max_error: float | None
 
 @dataclass(eq=False, kw_only=True)
 class _Watched:
-    """A graph whose values are observed, by the FX node that holds each."""
+    """A graph whose values are observed."""
 
     model: HandedModel
     options: Options
     needs: Needs
-    holders: Mapping[str, str]
     collector: Collector
 
 
@@ -79,8 +74,10 @@ def calibrate(
 
     Raises InputError: there is no batch, or the calibrator is unknown.
     """
-    backend, batches = _CalibratingBackend(settings), 0
+    graphs: list[_Watched] = []
+    batches = 0
     calibrator = calibrator_of(settings.planning().calibrator)
+    backend = CapturingBackend(settings, lambda program, of: _watch(program, of, graphs))
     run: Any = optimize(backend=backend)(model)
     with torch.no_grad():
         for batch in batches_of(data):
@@ -90,7 +87,7 @@ def calibrate(
         raise InputError("data holds no batch, and scales come from data; give one at least")
     source = DataSource(_NAME, batches, batches)
     scales = {}
-    for graph in backend.graphs:
+    for graph in graphs:
         watched = graph.needs.watched(source, batches, graph.collector)
         options = choose_parameters(graph.model, graph.options, watched, calibrator)
         planning = options.planning
@@ -100,64 +97,26 @@ def calibrate(
     return scales
 
 
-class _CalibratingBackend(Backend):
-    """A backend whose graphs are captured, and interpreted with observers."""
+def _watch(program: Program, options: Options, graphs: list[_Watched]) -> Callable[..., Any]:
+    """Add a graph to those that are observed; returns its interpreter."""
+    model = HandedModel(program)
+    with without_modes(), torch.no_grad():  # reads the values of weights
+        needs = needs_of(model, options)
+    reading = needs.reading
+    assert isinstance(reading, TorchReading), "a model's own"
+    holders = {
+        holder.name: value.name
+        for value, holder in zip(reading.graph.values, reading.holders, strict=True)
+        if holder is not None and value.name in needs.names
+    }
+    key = names_of(reading)
+    alike = (other for other in graphs if names_of(other.needs.reading) == key)
+    earlier = next(alike, None)  # the same graph, for inputs of other sizes
+    collector = Collector() if earlier is None else earlier.collector
+    graphs.append(_Watched(model=model, options=options, needs=needs, collector=collector))
+    runner = AtenRunner(model.original, AsTyped())
 
-    def __init__(self, settings: CompilerSettings) -> None:
-        super().__init__(replace(settings, is_frozen=False), self._compile)
-        self.graphs: list[_Watched] = []
+    def see(name: str, numbers: torch.Tensor) -> None:
+        collector.add(holders[name], array_of(numbers.float()))
 
-    def make_pass(self, edited: Edited, options: Options, theirs: Before) -> PlanningPass:
-        return _CapturingPass(edited, options, self.settings.digest, theirs, self.graphs)
-
-    def _compile(self, module: fx.GraphModule, inputs: object, **ignored: object) -> Any:
-        watched = self.graphs[-1]
-        runner = AtenRunner(watched.model.original, AsTyped())
-
-        def see(name: str, numbers: torch.Tensor) -> None:
-            watched.collector.add(watched.holders[name], array_of(numbers.float()))
-
-        return lambda *args: compute(runner, args, watched.holders, see)
-
-
-class _CapturingPass(PlanningPass):
-    """Captures graphs, and leaves them as they are."""
-
-    def __init__(
-        self,
-        edited: Edited,
-        options: Options,
-        digest: str,
-        before: Before,
-        graphs: list[_Watched],
-    ) -> None:
-        super().__init__(edited, options, digest, before)
-        self._into = graphs
-
-    def plan_program(self, program: Program) -> Sequence[RewrittenGraph]:
-        copied = program.copied()
-        owner = fx.GraphModule(program.owner, copied)
-        model = HandedModel(replace(program, graph=copied, owner=owner))
-        with without_modes(), torch.no_grad():  # reads the values of weights
-            needs = needs_of(model, self.options)
-        reading = needs.reading
-        assert isinstance(reading, TorchReading), "a model's own"
-        holders = {
-            holder.name: value.name
-            for value, holder in zip(reading.graph.values, reading.holders, strict=True)
-            if holder is not None and value.name in needs.names
-        }
-        key = names_of(reading)
-        alike = (other for other in self._into if names_of(other.needs.reading) == key)
-        earlier = next(alike, None)  # the same graph, for inputs of other sizes
-        collector = Collector() if earlier is None else earlier.collector
-        self._into.append(
-            _Watched(
-                model=model,
-                options=self.options,
-                needs=needs,
-                holders=holders,
-                collector=collector,
-            )
-        )
-        return ()
+    return lambda *args: compute(runner, args, holders, see)
