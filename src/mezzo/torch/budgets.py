@@ -34,7 +34,7 @@ from mezzo.torch.weights.weight_inputs import Edited
 from mezzo.tuning.costs import table_costs
 from mezzo.tuning.final_plan import FinalPlan
 from mezzo.tuning.goals import ScoreCache, margin_of, read_goal
-from mezzo.tuning.repair.range_findings import with_protection
+from mezzo.tuning.repair.range_findings import with_lifts
 from mezzo.tuning.tuner import Tuner
 
 
@@ -142,7 +142,7 @@ def _plan_within(captured: _Captured, max_error: float) -> Plan:
         coarse = (*options.planning.coarse, *without_kernels(needs_of(model, options)))
         options = replace(options, planning=replace(options.planning, coarse=coarse))
     ranges = measure_ranges(model, session)
-    options = with_protection(model, options, ranges)
+    options = with_lifts(model, options, ranges)  # the search judges what is cleared
     problem = judge_model(model, options)[1].problem
     costs, table = table_costs(problem, f"table of {options.planning.target.name}")
     options = replace(options, planning=replace(options.planning, measured=costs))
