@@ -179,6 +179,29 @@ def test_planned_products_run_in_int8_frozen_or_not(name: str, to: str, monkeypa
     assert to != "int8" or planned(run) == count
 
 
+class SetsItselfUp(nn.Module):
+    """A module whose first call alone breaks its graph, as those of transformers that record outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.is_ready = nn.Linear(64, 64), nn.Linear(64, 64), False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        if not self.is_ready:
+            torch._dynamo.graph_break()
+            self.is_ready = True
+        result: torch.Tensor = self.second(x)
+        return result
+
+
+def test_calibration_sees_the_graphs_of_later_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    generate_no_code(monkeypatch)
+    run = int8(SetsItselfUp(), 4, 64)
+    run(rows(99))
+    assert [graph.int8_products for graph in account(run).graphs] == [2]
+
+
 @pytest.mark.parametrize("is_frozen", [True, False])
 @pytest.mark.parametrize("name", ["linears", "turned", "sums", "sums of images", "sequences", "channels last"])
 def test_inductor_calls_the_kernels_itself(name: str, is_frozen: bool) -> None:

@@ -60,7 +60,9 @@ def plans_within(
     backend = _CapturingBackend(settings)
     run: Any = optimize(backend=backend)(model)
     with torch.no_grad():
-        for batch in batches_of(data):
+        for number, batch in enumerate(batches_of(data)):
+            if number == 0:
+                call_with(model, batch)  # what sets itself up at its first call breaks graphs there
             call_with(run, batch)
     called = [captured for captured in backend.graphs if captured.calls]
     if len(called) != 1:
