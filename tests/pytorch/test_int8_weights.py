@@ -50,6 +50,19 @@ class Turned(nn.Module):
         return torch.addmm(self.bias, x.flatten(0, -2), self.weight).view(*x.shape[:-1], 48)
 
 
+class Added(nn.Module):
+    """A matmul whose addend is no bias, or that is scaled: oneDNN has no INT8 kernel of it."""
+
+    def __init__(self, alpha: float) -> None:
+        super().__init__()
+        self.first, self.weight, self.alpha = nn.Linear(64, 64), nn.Parameter(torch.randn(64, 64) / 8), alpha
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        addend = x if self.alpha == 1.0 else self.first.bias
+        return torch.addmm(addend, x, self.weight, alpha=self.alpha)
+
+
 class Twice(nn.Module):
     """A product that is called twice, with other ranges of its operand."""
 
@@ -127,6 +140,9 @@ MODULES: dict[str, tuple[Module, tuple[int, ...], int]] = {
     "sequences": (lambda: Residual(lambda: nn.Conv1d(8, 8, 3, padding=1)), (2, 8, 9), 3),
     "channels last": (lambda: image(F.silu)().to(memory_format=torch.channels_last), (2, 8, 9, 7), 3),
     "volumes": (lambda: nn.Sequential(nn.Conv3d(8, 8, 3), nn.ReLU(), nn.Conv3d(8, 8, 1)), (2, 8, 5, 4, 3), 0),
+    "transposed": (lambda: nn.Sequential(nn.ConvTranspose2d(8, 8, 2, 2), nn.Conv2d(8, 8, 3)), (2, 8, 9, 7), 1),
+    "added": (lambda: Added(1.0), (4, 64), 1),
+    "scaled": (lambda: Added(0.5), (4, 64), 1),
     "tied": (Tied, (4, 7), 2),
     "sides": (Sides, (2, 3, 64), 2),
 }
@@ -161,6 +177,29 @@ def test_planned_products_run_in_int8_frozen_or_not(name: str, to: str, monkeypa
     for run in runs:
         assert account(run).graphs[0].int8_products == planned(run) <= count
     assert to != "int8" or planned(run) == count
+
+
+class SetsItselfUp(nn.Module):
+    """A module whose first call alone breaks its graph, as those of transformers that record outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.is_ready = nn.Linear(64, 64), nn.Linear(64, 64), False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        if not self.is_ready:
+            torch._dynamo.graph_break()
+            self.is_ready = True
+        result: torch.Tensor = self.second(x)
+        return result
+
+
+def test_calibration_sees_the_graphs_of_later_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    generate_no_code(monkeypatch)
+    run = int8(SetsItselfUp(), 4, 64)
+    run(rows(99))
+    assert [graph.int8_products for graph in account(run).graphs] == [2]
 
 
 @pytest.mark.parametrize("is_frozen", [True, False])

@@ -30,7 +30,7 @@ from mezzo.torch.torch_internals import optimize
 from mezzo.tuning.costs import table_costs
 from mezzo.tuning.final_plan import FinalPlan
 from mezzo.tuning.goals import ScoreCache, margin_of, read_goal
-from mezzo.tuning.repair.range_findings import with_protection
+from mezzo.tuning.repair.range_findings import with_lifts
 from mezzo.tuning.tuner import Tuner
 
 
@@ -57,7 +57,9 @@ def plans_within(
     backend = CapturingBackend(settings, lambda program, of: _keep(program, of, graphs))
     run: Any = optimize(backend=backend)(model)
     with torch.no_grad():
-        for batch in batches_of(data):
+        for number, batch in enumerate(batches_of(data)):
+            if number == 0:
+                call_with(model, batch)  # what sets itself up at its first call breaks graphs there
             call_with(run, batch)
     called = [captured for captured in graphs if captured.calls]
     if len(called) != 1:
@@ -109,7 +111,7 @@ def _plan_within(captured: _Captured, max_error: float) -> Plan:
         coarse = (*options.planning.coarse, *without_kernels(needs_of(model, options)))
         options = replace(options, planning=replace(options.planning, coarse=coarse))
     ranges = measure_ranges(model, session)
-    options = with_protection(model, options, ranges)
+    options = with_lifts(model, options, ranges)  # the search judges what is cleared
     problem = judge_model(model, options)[1].problem
     costs, table = table_costs(problem, f"table of {options.planning.target.name}")
     options = replace(options, planning=replace(options.planning, measured=costs))

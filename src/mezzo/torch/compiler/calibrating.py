@@ -81,6 +81,8 @@ def calibrate(
     run: Any = optimize(backend=backend)(model)
     with torch.no_grad():
         for batch in batches_of(data):
+            if not batches:
+                call_with(model, batch)  # what sets itself up at its first call breaks graphs there
             batches += 1
             call_with(run, batch)
     if not batches:

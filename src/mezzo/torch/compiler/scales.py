@@ -7,7 +7,8 @@ from mezzo.aten.handed import HandedModel
 from mezzo.aten.program import Program
 from mezzo.contracts.reading import Reading
 from mezzo.formats.quantization import Quantization
-from mezzo.ir.nodes import Kind
+from mezzo.ir.graph import Graph
+from mezzo.ir.nodes import Kind, Node
 from mezzo.planner.options import Options
 from mezzo.quantize.calibration import Needs, needs_of
 from mezzo.tables.policy import NamedFinding
@@ -64,11 +65,23 @@ def without_kernels(needs: Needs) -> Iterator[NamedFinding]:
             continue  # an operator of a generated kernel
         product = graph.nodes[unit.nodes[0]]
         is_convolution = product.op in _CONVOLUTIONS
-        because = None
-        if len(graph.shapes[weights[0]]) > _IMAGE_RANK:
-            because = "oneDNN's INT8 convolutions are of sequences and images"
-        elif not (convolves_int8() if is_convolution else multiplies_int8()):
+        because = _unlike(graph, product, weights[0])
+        if because is None and not (convolves_int8() if is_convolution else multiplies_int8()):
             word = "convolutions" if is_convolution else "matmuls"
             because = f"oneDNN's INT8 {word} fail their self-test on this machine"
         if because is not None:
             yield NamedFinding(node=product.name, rule=_NO_KERNEL, because=because)
+
+
+def _unlike(graph: Graph, product: Node, weight: int) -> str | None:
+    """What of a product oneDNN's INT8 kernels do not have; None if nothing."""
+    addend = product.operand(2) if product.op == "addmm" else None
+    if len(graph.shapes[weight]) > _IMAGE_RANK:
+        return "oneDNN's INT8 convolutions are of sequences and images"
+    if product.attributes.get("transposed"):
+        return "oneDNN's INT8 convolutions are not transposed"
+    if any(product.attributes.get(factor, 1) != 1 for factor in ("alpha", "beta")):
+        return "oneDNN's INT8 matmuls are not scaled"
+    if addend is not None and len(graph.shapes[addend]) != 1:
+        return "oneDNN's INT8 matmuls add vectors"
+    return None
