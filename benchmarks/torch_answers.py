@@ -8,11 +8,11 @@ The error is the largest over a model's float results of |got - want| / |want| (
 FP64. An architecture is right where mezzo's error is at most 1.05 of autocast's, or below a hundredth of the low type's
 eps; the run ends with 1 if one is not, or fails where plain torch.compile does not. Where autocast fails, its error is
 infinite. Two roundings of few numbers differ by chance: with --draws, a result's norms are taken over its values on so
-many draws of the inputs. INT8 has scales from eight other draws, and is held beside its own plan emulated (in FP32, each
-value rounded as planned) in place of autocast; it is not right either where a product that is planned in INT8 runs in
-no kernel of it. With --frozen, weights are constants. Graphs are those that Inductor compiles, with mezzo's pass; unless --inductor is given they
-are interpreted operator by operator (those of both sides are), in place of generating code. Each row is a process of
-its own, so that a crash is a row. Needs torch, transformers, torchvision and timm.
+many draws of the inputs. INT8 has scales from eight other draws, and is held beside its own plan emulated (in FP32,
+each value rounded as planned) in place of autocast; it is not right either where a product that is planned in INT8 runs
+in no kernel of it. With --frozen, weights are constants. Graphs are those that Inductor compiles, with mezzo's pass;
+unless --inductor is given they are interpreted operator by operator (those of both sides are), in place of generating
+code. Each row is a process of its own, so that a crash is a row. Needs torch, transformers, torchvision and timm.
 """
 
 import argparse
@@ -66,8 +66,8 @@ VERSIONS = ("torch", "transformers", "torchvision", "timm")
 class Row:
     """One model in one low type. Without `failure` it ran; `low` of `nodes` planned operators run in the low type.
 
-    With INT8, `autocast` is the error of the emulated plan, `bf16` that of mezzo's BF16; `int8` of `products` are planned
-    in INT8, `kernels` run in kernels of it, and `floats` counts the others by reason.
+    With INT8, `autocast` is the error of the emulated plan, `bf16` that of mezzo's BF16; `int8` of `products` are
+    planned in INT8, `kernels` run in kernels of it, and `floats` counts the others by reason.
     """
 
     name: str
@@ -321,7 +321,8 @@ def spell_problem(problem: Exception) -> str:
 def show(rows: Sequence[Row], console: Console) -> None:
     """Print the table, then what failed, and the sums."""
     table = Table(box=None)
-    for column in ("architecture", "to", "shapes", "error", "beside", "ratio", "low", "of", "graphs", "bf16", "INT8", ""):
+    numbers = ("error", "beside", "ratio", "low", "of", "graphs", "bf16", "INT8")
+    for column in ("architecture", "to", "shapes", *numbers, ""):
         table.add_column(column, justify="left" if column in ("architecture", "to", "shapes", "") else "right")
     for row in rows:
         cells = (f"{row.error:.2e}", f"{row.autocast:.2e}", f"{row.ratio:.2f}", f"{row.low}", f"{row.nodes}")

@@ -138,6 +138,26 @@ def test_a_budget_is_held_on_unseen_data(to: str, counts: tuple[int, ...], is_fr
         assert account(run).graphs[0].int8_products == count
 
 
+class Logarithm(nn.Module):
+    """A logarithm, which takes no error of numbers near 0: its matmul stays in FP32 unless data shows larger ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+        self.layer.weight.fill_(0.1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.log(1e-3 + nn.functional.softplus(30 * self.layer(x)))
+
+
+@pytest.mark.parametrize("to", ["bf16", "int8"])
+def test_a_budget_clears_what_data_refutes(to: str) -> None:
+    data = [rows(seed, 8).abs() for seed in range(12)]
+    run = mezzo.torch.compile(Logarithm(), to=to, data=data, max_error=0.1)
+    run(data[0])
+    assert [str(node.precision.compute) for node in run.plans[0].nodes if node.op == "addmm"] == [to]
+
+
 def test_a_plan_within_a_budget_is_saved(tmp_path: Path) -> None:
     module = layers()
     run = mezzo.torch.compile(module, to="int8", data=[rows(seed, 8) for seed in range(12)], max_error=0.014)
