@@ -218,6 +218,31 @@ def test_inductor_calls_the_kernels_itself(name: str, is_frozen: bool) -> None:
     assert not any(name.startswith("mezzo::") or "prepack" in name for name in calls)
 
 
+class ReadAgain(nn.Module):
+    """Sums of images whose addend is read by others, before the sum alone or after it too."""
+
+    def __init__(self, *, is_after: bool) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+        self.third, self.is_after = nn.Conv2d(8, 8, 1), is_after
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = F.relu(self.first(x))
+        before = torch.tanh(y)  # Inductor computes it where it is read
+        z = self.third(F.relu(self.second(y) + y)) + before
+        return z + y if self.is_after else z
+
+
+@pytest.mark.parametrize("is_frozen", [True, False])
+@pytest.mark.parametrize("is_after", [True, False])
+def test_an_addend_is_overwritten_after_its_last_use_alone(is_after: bool, is_frozen: bool) -> None:
+    sizes = (2, 8, 9, 7)
+    module, x = ReadAgain(is_after=is_after), rows(99, *sizes)
+    run = int8(module, *sizes, to="int8", freeze=is_frozen)
+    assert error(run(x), module(x)) < ERROR
+    assert torch.equal(run(x), run(x))
+
+
 # -- weights that change ---------------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,9 @@ from typing import Any
 import torch
 
 from mezzo.torch.onednn.int8_kernels import INT8_CONVOLUTION, INT8_LINEAR, PLAIN
+from mezzo.torch.onednn.lowerings import later
 from mezzo.torch.torch_internals import (
+    BaseView,
     ExternKernel,
     FixedLayout,
     NoneLayout,
@@ -17,6 +19,8 @@ from mezzo.torch.torch_internals import (
     register_lowering,
     spell_sizes,
 )
+
+_PLACE_OF_OTHER = 4
 
 
 @register_lowering(INT8_LINEAR, type_promotion_kind=None)
@@ -56,7 +60,9 @@ def _convolution(
         return TensorBox.create(
             mkldnn_ir.QConvPointWisePT2E(layout, *_with_bias(operands, bias, call_about))
         )
-    addend = _channels_last(ExternKernel.copy_input(other))  # the kernel adds in place
+    is_free = _is_last_use(V.graph.current_node) and not isinstance(other.data, BaseView)
+    # The kernel adds in place.
+    addend = _channels_last(other if is_free else ExternKernel.copy_input(other))
     addition = (other_scale, other_zero, "sum", 1.0, *after)
     inputs, constants = _with_bias(
         [*operands, addend], bias, (*sizes, scale, zero, dtype, *addition)
@@ -65,6 +71,13 @@ def _convolution(
     nothing: Any = NoneLayout(device=x.get_device())
     call = mkldnn_ir.QConvPointWiseBinaryPT2E(nothing, inputs, constants)
     return TensorBox.create(call.inputs[call.idx_for_inplace_sum])
+
+
+def _is_last_use(call: Any) -> bool:
+    """Whether a convolution's addend is another's output and has no later use."""
+    other = call.args[_PLACE_OF_OTHER]
+    is_own = other.target is INT8_CONVOLUTION and other is not call.args[0]
+    return is_own and set(other.users).isdisjoint(later(call))
 
 
 def _operands(x: Any, x_scale: float, x_zero: int, packed: Any, scales: Any) -> list[Any]:

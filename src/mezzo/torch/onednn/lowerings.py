@@ -101,10 +101,10 @@ def _is_last_use(call: Any) -> bool:
     if x is other or x.op != "call_function" or other.target not in _OWN:
         return False
     users = set(other.users)
-    return all(user.target in _OWN for user in users) and users.isdisjoint(_later(call))
+    return all(user.target in _OWN for user in users) and users.isdisjoint(later(call))
 
 
-def _later(call: Any) -> Iterator[Any]:
+def later(call: Any) -> Iterator[Any]:
     """The nodes after a call in its graph."""
     node = call.next
     while node.op != "root":
