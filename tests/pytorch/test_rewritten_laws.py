@@ -19,6 +19,7 @@ from rewritten_laws import disobeyed, stale
 import mezzo.torch.compiler.passes
 import mezzo.torch.compiler.subgraphs
 from mezzo.aten.program import Program
+from mezzo.contracts.plans import Plan
 from mezzo.planner.options import Options
 from mezzo.torch import precision
 from mezzo.torch.compiler.rewriting import RewrittenGraph, rewrite
@@ -45,9 +46,9 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Found:
     """What is wrong with the graphs that a test has rewritten."""
     found = Found()
 
-    def noting(program: Program, options: Options) -> RewrittenGraph:
+    def noting(program: Program, options: Options, plan: Plan | None = None) -> RewrittenGraph:
         before = set(stale(program))
-        made = rewrite(program, options)
+        made = rewrite(program, options, plan)
         found.graphs += 1
         found.stale += [said for said in stale(made.result.program) if said not in before]
         found.disobeyed += [] if program.path else disobeyed(made)
