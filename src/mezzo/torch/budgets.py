@@ -20,13 +20,11 @@ from mezzo.evaluate.data_session import open_session
 from mezzo.evaluate.range_measurement import measure_ranges
 from mezzo.planner.options import Options
 from mezzo.quantize.calibration import needs_of, with_parameters
-from mezzo.torch.capturing import CapturingBackend
-from mezzo.torch.compiler.arguments import batches_of, call_with
+from mezzo.torch.capturing import run_captured
 from mezzo.torch.compiler.scales import without_kernels
 from mezzo.torch.compiler.settings import CompilerSettings
 from mezzo.torch.inspect.reference_runs import compute
 from mezzo.torch.saved_plans import SavedPlans, spell_plans
-from mezzo.torch.torch_internals import optimize
 from mezzo.tuning.costs import table_costs
 from mezzo.tuning.final_plan import FinalPlan
 from mezzo.tuning.goals import ScoreCache, margin_of, read_goal
@@ -54,13 +52,7 @@ def plans_within(
     Raises InputError: there is no data, or it comes to more than one graph.
     """
     graphs: list[_Captured] = []
-    backend = CapturingBackend(settings, lambda program, of: _keep(program, of, graphs))
-    run: Any = optimize(backend=backend)(model)
-    with torch.no_grad():
-        for number, batch in enumerate(batches_of(data)):
-            if number == 0:
-                call_with(model, batch)  # what sets itself up at its first call breaks graphs there
-            call_with(run, batch)
+    run_captured(model, settings, data, lambda program, of: _keep(program, of, graphs))
     called = [captured for captured in graphs if captured.calls]
     if len(called) != 1:
         raise InputError(

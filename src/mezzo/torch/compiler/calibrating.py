@@ -20,12 +20,11 @@ from mezzo.planner.options import Options
 from mezzo.quantize.calibration import Needs, choose_parameters, needs_of
 from mezzo.quantize.calibrator_names import calibrator_of
 from mezzo.quantize.observers.collector import Collector
-from mezzo.torch.capturing import CapturingBackend
-from mezzo.torch.compiler.arguments import batches_of, call_with
+from mezzo.torch.capturing import run_captured
 from mezzo.torch.compiler.scales import GraphScales, Scales, names_of
 from mezzo.torch.compiler.settings import CompilerSettings
 from mezzo.torch.inspect.reference_runs import compute
-from mezzo.torch.torch_internals import optimize, without_modes
+from mezzo.torch.torch_internals import without_modes
 from mezzo.tuning.goals import read_goal
 
 _NAME = "the data"
@@ -75,16 +74,8 @@ def calibrate(
     Raises InputError: there is no batch, or the calibrator is unknown.
     """
     graphs: list[_Watched] = []
-    batches = 0
     calibrator = calibrator_of(settings.planning().calibrator)
-    backend = CapturingBackend(settings, lambda program, of: _watch(program, of, graphs))
-    run: Any = optimize(backend=backend)(model)
-    with torch.no_grad():
-        for batch in batches_of(data):
-            if not batches:
-                call_with(model, batch)  # what sets itself up at its first call breaks graphs there
-            batches += 1
-            call_with(run, batch)
+    batches = run_captured(model, settings, data, lambda program, of: _watch(program, of, graphs))
     if not batches:
         raise InputError("data holds no batch, and scales come from data; give one at least")
     source = DataSource(_NAME, batches, batches)

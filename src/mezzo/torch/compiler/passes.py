@@ -335,6 +335,8 @@ class PlanningPass(CustomGraphPass):
         self, graph: fx.Graph, by_place: Mapping[int, fx.Node]
     ) -> Mapping[fx.Node, WeightLayout]:
         """Make products planned in INT8 read packed integers."""
+        if self.options.planning.line.quantized is None:
+            return {}
         slots: dict[fx.Node, Int8Slots] = {}
         for candidate in self.edited.candidates:
             if candidate.slot is not None and candidate.grids is not None:

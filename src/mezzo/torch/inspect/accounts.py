@@ -35,7 +35,14 @@ class GraphAccount:
     `no_conversion_reason` is set if no matmul or convolution runs low. `casts` counts conversions
     at every call; `shadows` names the weights cast once, `packed` those of them in a packed layout.
     `int4_products` counts matmuls that read a weight as integers, `int8_products` matmuls and
-    convolutions that compute in INT8. `unmatched` has messages
+    convolutions that compute in INT8. `unmatched` has messages for patterns that match nothing in
+    this graph, by option and pattern. `bodies` are the plans of subgraphs by path; `notes` explains
+    why other subgraphs are unchanged. `has_backward` means that forward and backward are planned
+    together; `kept_bytes` is the size of activations saved for the backward, None if a memory
+    budget of the program decides it. `native_sums` lists operators that ignore option `accumulate`;
+    `fp32_outputs` lists operators with planned FP32 outputs and how they produce them;
+    `as_products` lists attention backwards replaced by matmuls, `as_loops` attention of few rows
+    replaced by loops. Reports draw `snapshot`.
     """
 
     plan: Plan | None = None

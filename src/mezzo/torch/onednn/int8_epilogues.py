@@ -45,7 +45,7 @@ class _Place(NamedTuple):
 
 
 def fuse_int8(graph: fx.Graph) -> None:
-    """Fuse what follows INT8 products into them."""
+    """Fuse what follows INT8 products into them, which have FP32 outputs and nothing fused yet."""
     _merge(graph)
     for product in reversed([node for node in graph.nodes if node.target in _ACTIVATIONS]):
         _fuse(graph, product)
@@ -63,18 +63,13 @@ def _merge(graph: fx.Graph) -> None:
 
 
 def _fuse(graph: fx.Graph, product: fx.Node) -> None:
-    arguments = arguments_of(product)
-    if arguments["dtype"] is not torch.float32:
-        return
-    build = CallInserter(graph, product)
-    fused = _Place(product, ())  # what is a part of the kernel, up to here
-    if arguments["other"] is None and arguments["after"] == NOTHING.name:
-        fused, arguments["other"] = _with_sum(product)
-    if arguments["after"] == NOTHING.name:
-        fused, activation = _with_activation(product, fused, arguments["other"] is not None)
-        arguments["after"], arguments["how"] = activation
-        if activation.name == "hardtanh":
-            arguments["numbers"] = _BOUNDS
+    arguments, build = arguments_of(product), CallInserter(graph, product)
+    # `fused`: what is a part of the kernel, up to here.
+    fused, arguments["other"] = _with_sum(product)
+    fused, activation = _with_activation(product, fused, arguments["other"] is not None)
+    arguments["after"], arguments["how"] = activation
+    if activation.name == "hardtanh":
+        arguments["numbers"] = _BOUNDS
     arguments["dtype"] = fused.node.meta["val"].dtype
     ends = _conversions(fused.node, arguments)
     if not ends and fused.node is product:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from mezzo.aten.edit.quantizing import QUANTIZE_CHANNELS
-from mezzo.torch.onednn.kernels import NOTHING, laid_out
+from mezzo.torch.onednn.kernels import NOTHING, fake_packed, laid_out
 from mezzo.torch.operators import define
 from mezzo.torch.torch_internals import without_modes
 
@@ -54,10 +54,6 @@ def _pack_matrix(weight: Any) -> Any:
 
 def _pack_filter(weight: Any, x_scale: float, x_zero: int, *about: Any) -> Any:
     return ONEDNN.qconv_prepack(_integers(weight), _scales(weight), x_scale, x_zero, *about)
-
-
-def _fake_packed(weight: Any, *about: Any) -> Any:
-    return weight.new_empty(0)
 
 
 def _linear(
@@ -116,13 +112,13 @@ def _fake_convolution(
 
 INT8_SCALES: Any = define("int8_scales(Tensor weight) -> Tensor", _scales, _fake_scales)
 PACK_INT8_MATRIX: Any = define(
-    "pack_int8_matrix(Tensor weight) -> Tensor", _pack_matrix, _fake_packed
+    "pack_int8_matrix(Tensor weight) -> Tensor", _pack_matrix, fake_packed
 )
 PACK_INT8_FILTER: Any = define(
     "pack_int8_filter(Tensor weight, float x_scale, int x_zero, int[] stride, int[] padding,"
     " int[] dilation, int groups, int[]? input_size) -> Tensor",
     _pack_filter,
-    _fake_packed,
+    fake_packed,
 )
 INT8_LINEAR: Any = define(
     "int8_linear(Tensor x, Tensor packed, Tensor scales, Tensor? bias, Tensor? other, int features,"

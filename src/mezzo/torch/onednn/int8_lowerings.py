@@ -1,12 +1,11 @@
 """Inductor lowerings of the INT8 operators to oneDNN calls."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from mezzo.torch.onednn.int8_kernels import INT8_CONVOLUTION, INT8_LINEAR, PLAIN
-from mezzo.torch.onednn.lowerings import later
+from mezzo.torch.onednn.lowerings import channels_last, later, with_bias
 from mezzo.torch.torch_internals import (
     BaseView,
     ExternKernel,
@@ -32,13 +31,13 @@ def _linear(
     layout = FixedLayout(x.get_device(), dtype, [*x.get_size()[:-1], features])
     operands = _operands(x, x_scale, x_zero, packed, scales)
     if other is None:
-        inputs, constants = _with_bias(operands, bias, (scale, zero, dtype, after, [], how))
+        inputs, constants = with_bias(operands, bias, (scale, zero, dtype, after, [], how))
         return TensorBox.create(
             mkldnn_ir.QLinearPointwisePT2E(layout, inputs, constants, bias is not None)
         )
     other = ExternKernel.require_contiguous(ExternKernel.realize_input(other))
     addition: Any = (scale, zero, dtype, *PLAIN, "add", 1.0, after, [], how)
-    inputs, constants = _with_bias([*operands, other], bias, addition)
+    inputs, constants = with_bias([*operands, other], bias, addition)
     return TensorBox.create(
         mkldnn_ir.QLinearPointwiseBinaryPT2E(layout, inputs, constants, bias is not None)
     )
@@ -51,20 +50,20 @@ def _convolution(
     stride, padding, dilation, groups, x_scale, x_zero, other_scale, other_zero, *rest = about
     scale, zero, dtype, _, *after = rest
     sizes = stride, padding, dilation, groups
-    x = _channels_last(x)
+    x = channels_last(x, len(weight))
     operands = _operands(x, x_scale, x_zero, packed, scales)
     if other is None:
         size = spell_sizes(V.graph.current_node.meta["val"].shape)
         layout = FixedLayout(x.get_device(), dtype, size, make_channels_last_strides_for(size))
         call_about = (*sizes, scale, zero, dtype, *after)
         return TensorBox.create(
-            mkldnn_ir.QConvPointWisePT2E(layout, *_with_bias(operands, bias, call_about))
+            mkldnn_ir.QConvPointWisePT2E(layout, *with_bias(operands, bias, call_about))
         )
     is_free = _is_last_use(V.graph.current_node) and not isinstance(other.data, BaseView)
     # The kernel adds in place.
-    addend = _channels_last(other if is_free else ExternKernel.copy_input(other))
+    addend = channels_last(other if is_free else ExternKernel.copy_input(other), len(weight))
     addition = (other_scale, other_zero, "sum", 1.0, *after)
-    inputs, constants = _with_bias(
+    inputs, constants = with_bias(
         [*operands, addend], bias, (*sizes, scale, zero, dtype, *addition)
     )
     V.graph.mark_buffer_mutated(addend.get_name())
@@ -96,19 +95,3 @@ def _constant(number: float, dtype: torch.dtype, name: str) -> Any:
     constant = V.graph.add_tensor_constant(torch.tensor(number, dtype=dtype), name=name)
     constant.realize()
     return ExternKernel.realize_input(constant)
-
-
-def _with_bias(
-    operands: Sequence[Any], bias: Any, about: Sequence[Any]
-) -> tuple[list[Any], list[Any]]:
-    """Inputs and constants of a call; an absent bias is a constant."""
-    if bias is None:
-        return [*operands], [None, *about]
-    bias = ExternKernel.require_contiguous(ExternKernel.realize_input(bias))
-    return [*operands, bias], [*about]
-
-
-def _channels_last(held: Any) -> Any:
-    rank = len(held.get_size())
-    order = [rank - 1, 0, *range(rank - 2, 0, -1)]
-    return ExternKernel.require_stride_order(ExternKernel.realize_input(held), order)

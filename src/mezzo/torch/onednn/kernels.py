@@ -56,7 +56,7 @@ def _pack_filter(
     )
 
 
-def _fake_packed(weight: Any, *about: Any) -> Any:
+def fake_packed(weight: Any, *about: Any) -> Any:
     return weight.new_empty(0)
 
 
@@ -68,7 +68,7 @@ def _fake_linear(x: Any, packed: Any, bias: Any, features: int, *after: str) -> 
     return x.new_empty((*x.shape[:-1], features))
 
 
-def _fake_linear_of_rows(x: Any, packed: Any, grids: Any, features: int, block: int) -> Any:
+def _fake_linear_of_rows(x: Any, packed: Any, grids: Any, features: int, *block: int) -> Any:
     return x.new_empty((x.shape[0], features))
 
 
@@ -131,20 +131,16 @@ def _int8w_linear(x: Any, packed: Any, scales: Any, features: int) -> Any:
     return torch.ops.aten._weight_int8pack_mm(x.contiguous(), packed, scales)
 
 
-def _fake_int8w_linear(x: Any, packed: Any, scales: Any, features: int) -> Any:
-    return x.new_empty((x.shape[0], features))
-
-
 def whole_rows(rows: int) -> int:
     """Rows of a weight, filled up to what ATen's INT4 kernel takes."""
     return -(-rows // _INT4_ROWS) * _INT4_ROWS
 
 
 PACK_INT4: Any = define(
-    "pack_int4(Tensor rounded, int rows, int length) -> Tensor", _pack_int4, _fake_packed
+    "pack_int4(Tensor rounded, int rows, int length) -> Tensor", _pack_int4, fake_packed
 )
 PACK_GRIDS: Any = define(
-    "pack_grids(Tensor rounded, int rows, int length) -> Tensor", _pack_grids, _fake_packed
+    "pack_grids(Tensor rounded, int rows, int length) -> Tensor", _pack_grids, fake_packed
 )
 INT4_LINEAR: Any = define(
     "int4_linear(Tensor x, Tensor packed, Tensor grids, int features, int block) -> Tensor",
@@ -152,22 +148,22 @@ INT4_LINEAR: Any = define(
     _fake_linear_of_rows,
 )
 PACK_INT8W: Any = define(
-    "pack_int8w(Tensor rounded, int rows, int length) -> Tensor", _pack_int8w, _fake_packed
+    "pack_int8w(Tensor rounded, int rows, int length) -> Tensor", _pack_int8w, fake_packed
 )
 PACK_INT8W_SCALES: Any = define(
-    "pack_scales(Tensor rounded, int rows, int length) -> Tensor", _pack_scales, _fake_packed
+    "pack_scales(Tensor rounded, int rows, int length) -> Tensor", _pack_scales, fake_packed
 )
 INT8W_LINEAR: Any = define(
     "int8w_linear(Tensor x, Tensor packed, Tensor scales, int features) -> Tensor",
     _int8w_linear,
-    _fake_int8w_linear,
+    _fake_linear_of_rows,
 )
-PACK_MATRIX: Any = define("pack_matrix(Tensor weight) -> Tensor", _pack_matrix, _fake_packed)
+PACK_MATRIX: Any = define("pack_matrix(Tensor weight) -> Tensor", _pack_matrix, fake_packed)
 PACK_FILTER: Any = define(
     "pack_filter(Tensor weight, int[] stride, int[] padding, int[] dilation, int groups, int[]"
     " input_size) -> Tensor",
     _pack_filter,
-    _fake_packed,
+    fake_packed,
 )
 LINEAR: Any = define(
     "linear(Tensor x, Tensor packed, Tensor? bias, int features, str after, str how) -> Tensor",

@@ -72,7 +72,7 @@ def _int8w_linear(x: Any, packed: Any, scales: Any, features: int) -> Any:
 @register_lowering(CONVOLUTION, type_promotion_kind=None)
 def _convolution(x: Any, packed: Any, bias: Any, weight: Any, *about: Any) -> Any:
     stride, padding, dilation, groups, _, after, how = about
-    x = _channels_last(x, len(weight))
+    x = channels_last(x, len(weight))
     attributes = (padding, stride, dilation, groups, after, _SLOPES, how)
     return _answer(
         mkldnn_ir.ConvolutionUnary(
@@ -84,7 +84,7 @@ def _convolution(x: Any, packed: Any, bias: Any, weight: Any, *about: Any) -> An
 @register_lowering(CONVOLUTION_ADD, type_promotion_kind=None)
 def _convolution_add(x: Any, packed: Any, bias: Any, other: Any, weight: Any, *about: Any) -> Any:
     stride, padding, dilation, groups, _, after, how = about
-    x, addend = (_channels_last(tensor, len(weight)) for tensor in (x, other))
+    x, addend = (channels_last(tensor, len(weight)) for tensor in (x, other))
     attributes = (padding, stride, dilation, groups, "add", None, after_sum(after), _SLOPES, how)
     inputs, constants = _arguments((x, addend, packed), bias, attributes)
     if _is_last_use(V.graph.current_node) and not isinstance(other.data, BaseView):
@@ -112,7 +112,7 @@ def later(call: Any) -> Iterator[Any]:
         node = node.next
 
 
-def _channels_last(held: Any, rank: int) -> Any:
+def channels_last(held: Any, rank: int) -> Any:
     return ExternKernel.require_stride_order(
         ExternKernel.realize_input(held), [rank - 1, 0, *range(rank - 2, 0, -1)]
     )
@@ -127,11 +127,17 @@ def _channels_last_layout(x: Any) -> FixedLayout:
 def _arguments(
     tensors: Sequence[Any], bias: Any, about: Sequence[Any]
 ) -> tuple[list[Any], list[Any]]:
-    """Inputs and constants of a oneDNN call; an absent bias is a constant."""
+    """Inputs and constants of a oneDNN call."""
     *operands, packed = tensors
-    inputs = [*operands, ExternKernel.realize_input(packed)]
+    return with_bias([*operands, ExternKernel.realize_input(packed)], bias, about)
+
+
+def with_bias(
+    inputs: Sequence[Any], bias: Any, about: Sequence[Any]
+) -> tuple[list[Any], list[Any]]:
+    """Inputs and constants of a oneDNN call; an absent bias is a constant."""
     if bias is None:
-        return inputs, [None, *about]
+        return [*inputs], [None, *about]
     bias = ExternKernel.realize_input(bias)
     contiguous = FlexibleLayout.contiguous_strides(bias.get_size())
     return [*inputs, ExternKernel.require_exact_strides(bias, contiguous)], list(about)

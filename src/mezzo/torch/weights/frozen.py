@@ -15,8 +15,8 @@ from mezzo.aten.program import tensor_of
 from mezzo.aten.read.retype import CAST, is_cast
 from mezzo.torch.compiler.building import CallInserter, arguments_of
 from mezzo.torch.onednn.epilogues import retraced, widened
-from mezzo.torch.onednn.int8_kernels import INT8_CONVOLUTION, INT8_LINEAR
-from mezzo.torch.onednn.kernels import CONVOLUTION, LINEAR, NOTHING, PACK_MATRIX
+from mezzo.torch.onednn.int8_kernels import INT8_CONVOLUTION, INT8_PRODUCTS
+from mezzo.torch.onednn.kernels import CONVOLUTION, LINEAR, PACK_MATRIX
 from mezzo.torch.torch_internals import MutationType, TracingContext
 from mezzo.torch.weights.block_products import BlockSlots, pack_blocks, rounded_weights
 from mezzo.torch.weights.packing import pack
@@ -151,18 +151,13 @@ def _fold(
 
 def fold_into_int8(graph: fx.Graph) -> None:
     """Fold channel scalings after INT8 products into their constant weights: the integers stay, up
-    to their sign, and the scales of channels change.
+    to their sign, and the scales of channels change. Nothing else is fused into the products yet.
     """
     build, constants = CallInserter(graph), _made_of(graph, set(_constants(graph)))
-    for product in [node for node in graph.nodes if node.target in (INT8_LINEAR, INT8_CONVOLUTION)]:
+    for product in [node for node in graph.nodes if node.target in INT8_PRODUCTS]:
         arguments = arguments_of(product)
         forms, bias = (arguments["packed"], arguments["scales"]), arguments["bias"]
-        is_plain = (arguments["dtype"], arguments["after"], arguments["other"]) == (
-            torch.float32,
-            NOTHING.name,
-            None,
-        )
-        if not is_plain or not constants.issuperset(forms) or (bias and bias not in constants):
+        if not constants.issuperset(forms) or (bias and bias not in constants):
             continue
         scaling = _scaling(build, product, product, forms[0], constants)
         if scaling is None:

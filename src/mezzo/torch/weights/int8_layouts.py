@@ -61,33 +61,16 @@ class Int8Matrix(OfChannels):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Int8Filter(OfChannels):
-    """A packed convolution weight, for one quantization `of_x`. `input_size`: None if it changes
-    between calls. A weight for sequences is packed as one for images with one row.
+    """A packed convolution weight, for one quantization `of_x` of what it is multiplied by.
+    `packing`: how floats are packed for the same convolution.
     """
 
     of_x: Steps
-    stride: tuple[int, ...]
-    padding: tuple[int, ...]
-    dilation: tuple[int, ...]
-    groups: int
-    input_size: tuple[int, ...] | None
-    is_of_sequences: bool
-
-    @classmethod
-    def of(cls, packing: PackedFilter, of_x: Steps) -> "Int8Filter":
-        """The form that is for the same convolution as one in floats."""
-        return cls(
-            of_x=of_x,
-            stride=packing.stride,
-            padding=packing.padding,
-            dilation=packing.dilation,
-            groups=packing.groups,
-            input_size=packing.input_size,
-            is_of_sequences=packing.is_of_sequences,
-        )
+    packing: PackedFilter
 
     def spell(self, call: Call, weight: Any) -> Any:
-        sizes = ([*self.stride], [*self.padding], [*self.dilation], self.groups)
-        weight = call(UNSQUEEZE, weight, HEIGHT) if self.is_of_sequences else weight
-        input_size = None if self.input_size is None else [*self.input_size]
+        packing = self.packing
+        sizes = ([*packing.stride], [*packing.padding], [*packing.dilation], packing.groups)
+        weight = call(UNSQUEEZE, weight, HEIGHT) if packing.is_of_sequences else weight
+        input_size = None if packing.input_size is None else [*packing.input_size]
         return call(PACK_INT8_FILTER, weight, *self.of_x, *sizes, input_size)

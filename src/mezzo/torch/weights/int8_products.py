@@ -76,7 +76,7 @@ def _write(
     is_transposed = packing.channel_axis == 1
     scaling = Int8Scales(is_transposed=is_transposed)
     layout: Int8Matrix | Int8Filter = (
-        Int8Filter.of(packing, of_x)
+        Int8Filter(of_x=of_x, packing=packing)
         if isinstance(packing, PackedFilter)
         else Int8Matrix(is_transposed=is_transposed)
     )
