@@ -162,9 +162,9 @@ def _spell_target(target: Target) -> Iterator[str]:
         yield "Reads weights in blocks:\n"
         rows = ((_quoted(ops), *told) for ops, *told in block_rows(target))
         yield from _table(("operator", "weight", "block sizes", "read as", "source"), rows)
-    if target.sums:
-        yield "Sums within operators that are not in FP32; `compare`, and conversions with data, emulate them:\n"
-        rows = ((_quoted(ops), *told) for ops, *told in sum_rows(target))
+    if sums := sum_rows(target):
+        yield "Sums within operators that are not in FP32 or INT32:\n"
+        rows = ((_quoted(ops), *told) for ops, *told in sums)
         yield from _table(("operator", "format", "accumulators", "source"), rows)
 
 

@@ -114,6 +114,7 @@ def compare_strategies(
     opset: str | None = "auto",
     calibrator: str | None = "minmax",
     quantize_mode: str | None = "smart",
+    reduce_range: str | None = "auto",
     decode: float | str | None = "1",
     fuse: str | None = "standard",
     correct: str | None = "auto",
@@ -147,6 +148,8 @@ def compare_strategies(
             module:function; none: at run time.
         quantize_mode: what int8 takes beside products: what stands between them (smart), or all
             that the target runs (full).
+        reduce_range: whether int8 gives weights scales with which sums hold on CPUs without VNNI;
+            auto: if this machine's CPU is one.
         decode: with int4 or int8w and another format: the share of the time at one row, as where a
             language model writes; each matmul takes the format that is faster then.
         fuse: what to fuse: nothing, operators written out in small ones (operators), also what int8
@@ -179,6 +182,7 @@ def convert(
     opset: str | None = "auto",
     calibrator: str | None = "minmax",
     quantize_mode: str | None = "smart",
+    reduce_range: str | None = "auto",
     decode: float | str | None = "1",
     fuse: str | None = "standard",
     correct: str | None = "auto",
@@ -203,6 +207,8 @@ def convert(
             module:function; none: at run time.
         quantize_mode: what int8 takes beside products: what stands between them (smart), or all
             that the target runs (full).
+        reduce_range: whether int8 gives weights scales with which sums hold on CPUs without VNNI;
+            auto: if this machine's CPU is one.
         decode: with int4 or int8w and another format: the share of the time at one row, as where a
             language model writes; each matmul takes the format that is faster then.
         correct: what int8 corrects where --data shows that it helps: auto (leave,smooth,weights),
@@ -290,6 +296,7 @@ def convert_folder(
     opset: str | None = "auto",
     calibrator: str | None = "minmax",
     quantize_mode: str | None = "smart",
+    reduce_range: str | None = "auto",
     decode: float | str | None = "1",
     fuse: str | None = "standard",
     correct: str | None = "auto",
@@ -330,6 +337,8 @@ def convert_folder(
             module:function; none: at run time.
         quantize_mode: what int8 takes beside products: what stands between them (smart), or all
             that the target runs (full).
+        reduce_range: whether int8 gives weights scales with which sums hold on CPUs without VNNI;
+            auto: if this machine's CPU is one.
         decode: with int4 or int8w and another format: the share of the time at one row, as where a
             language model writes; each matmul takes the format that is faster then.
         fuse: what to fuse: nothing, operators written out in small ones (operators), also what int8
@@ -383,6 +392,7 @@ def llm(
     opset: str | None = "auto",
     calibrator: str | None = "minmax",
     quantize_mode: str | None = "smart",
+    reduce_range: str | None = "auto",
     decode: float | str | None = "1",
     fuse: str | None = "standard",
     correct: str | None = "auto",
@@ -432,6 +442,8 @@ def llm(
             module:function; none: at run time.
         quantize_mode: what int8 takes beside products: what stands between them (smart), or all
             that the target runs (full).
+        reduce_range: whether int8 gives weights scales with which sums hold on CPUs without VNNI;
+            auto: if this machine's CPU is one.
         decode: with int4 or int8w and another format: the share of the time at one row, as where a
             language model writes; each matmul takes the format that is faster then.
         fuse: what to fuse: nothing, operators written out in small ones (operators), also what int8
@@ -478,6 +490,7 @@ def plan(
     opset: str | None = "auto",
     calibrator: str | None = "minmax",
     quantize_mode: str | None = "smart",
+    reduce_range: str | None = "auto",
     decode: float | str | None = "1",
     fuse: str | None = "standard",
     correct: str | None = "auto",
@@ -512,6 +525,8 @@ def plan(
             module:function; none: at run time.
         quantize_mode: what int8 takes beside products: what stands between them (smart), or all
             that the target runs (full).
+        reduce_range: whether int8 gives weights scales with which sums hold on CPUs without VNNI;
+            auto: if this machine's CPU is one.
         decode: with int4 or int8w and another format: the share of the time at one row, as where a
             language model writes; each matmul takes the format that is faster then.
         fuse: what to fuse: nothing, operators written out in small ones (operators), also what int8
@@ -544,6 +559,7 @@ def quantize_report(
     opset: str | None = "auto",
     calibrator: str | None = "minmax",
     quantize_mode: str | None = "smart",
+    reduce_range: str | None = "auto",
     decode: float | str | None = "1",
     fuse: str | None = "standard",
     correct: str | None = "auto",
@@ -584,6 +600,8 @@ def quantize_report(
             module:function; none: at run time.
         quantize_mode: what int8 takes beside products: what stands between them (smart), or all
             that the target runs (full).
+        reduce_range: whether int8 gives weights scales with which sums hold on CPUs without VNNI;
+            auto: if this machine's CPU is one.
         decode: with int4 or int8w and another format: the share of the time at one row, as where a
             language model writes; each matmul takes the format that is faster then.
         fuse: what to fuse: nothing, operators written out in small ones (operators), also what int8
@@ -635,6 +653,7 @@ def sensitivity(
     opset: str | None = "auto",
     calibrator: str | None = "minmax",
     quantize_mode: str | None = "smart",
+    reduce_range: str | None = "auto",
     decode: float | str | None = "1",
     fuse: str | None = "standard",
     correct: str | None = "auto",
@@ -680,6 +699,8 @@ def sensitivity(
             module:function; none: at run time.
         quantize_mode: what int8 takes beside products: what stands between them (smart), or all
             that the target runs (full).
+        reduce_range: whether int8 gives weights scales with which sums hold on CPUs without VNNI;
+            auto: if this machine's CPU is one.
         decode: with int4 or int8w and another format: the share of the time at one row, as where a
             language model writes; each matmul takes the format that is faster then.
         fuse: what to fuse: nothing, operators written out in small ones (operators), also what int8
@@ -719,6 +740,7 @@ def tune(
     opset: str | None = "auto",
     calibrator: str | None = "minmax",
     quantize_mode: str | None = "smart",
+    reduce_range: str | None = "auto",
     decode: float | str | None = "1",
     fuse: str | None = "standard",
     correct: str | None = "auto",
@@ -775,6 +797,8 @@ def tune(
             module:function; none: at run time.
         quantize_mode: what int8 takes beside products: what stands between them (smart), or all
             that the target runs (full).
+        reduce_range: whether int8 gives weights scales with which sums hold on CPUs without VNNI;
+            auto: if this machine's CPU is one.
         decode: with int4 or int8w and another format: the share of the time at one row, as where a
             language model writes; each matmul takes the format that is faster then.
         fuse: what to fuse: nothing, operators written out in small ones (operators), also what int8

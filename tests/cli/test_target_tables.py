@@ -17,7 +17,7 @@ def test_targets_are_one_line_each_with_what_every_format_gains(run):
     assert rows["onnxruntime-cpu"] == ["no gain", "no gain", "gains*", "-", "-", "gains", "gains"]
     assert rows["tensorrt"][2] == "gains" and rows["onnxruntime-web"][:2] == ["gains*", "no gain"]
     assert rows["directml"][:3] == ["gains", "no gain", "runs"] and rows["openvino-npu"][0] == "no gain"
-    assert "  * int8 on onnxruntime-cpu, openvino-cpu: amx_int8 or avx512_vnni or avx_vnni" in lines
+    assert "  * int8 on onnxruntime-cpu, openvino-cpu: amx_int8 or avx512_vnni or avx_vnni or avx2" in lines
     assert "  * fp16 on torch-cuda: compute capability 7.0 (Volta)" in lines
     assert (
         "  default for bf16 and fp8-e5m2: onnx; default for fp16 and int8 and int4 and int8w: onnxruntime-cpu; default"

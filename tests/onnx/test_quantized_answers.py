@@ -10,7 +10,7 @@ import onnx.numpy_helper
 import onnx.parser
 import onnxruntime
 import pytest
-from integer_kernels import Style, Window, conv_sums, factor, matmul_sums, requantize
+from integer_kernels import ADDS_PAIRS, Style, Window, conv_sums, factor, matmul_sums, requantize
 from quantized_cases import carry_out
 
 import mezzo
@@ -50,7 +50,8 @@ def unit(seed: int, *, is_conv: bool) -> Unit:
     axis = 0 if is_conv else 1
     of_x = Quantization(dtype=DType.UINT8, scales=(float(np.float32(np.ptp(x) / 255)),), zero_points=(117,))
     tops = np.abs(w).max(axis=tuple(i for i in range(w.ndim) if i != axis))
-    of_w = _symmetric(DType.INT8, (tops / 127).astype(np.float32), axis)
+    largest = 64 if ADDS_PAIRS else 127
+    of_w = _symmetric(DType.INT8, (tops / largest).astype(np.float32), axis)
     of_b = _symmetric(DType.INT32, np.float32(of_x.scales[0]) * np.array(of_w.scales, np.float32), 0)
     y_scale = np.float32(np.sqrt(inner * (9 if is_conv else 1)) * 4 / 255)
     edits = "\n".join(_further(name, how) for name, how in (("x", of_x), ("w", of_w), ("b", of_b)))

@@ -23,7 +23,7 @@ from mezzo.tables.target import Gain, Target
 
 GPU = ("NVIDIA H100, 81559 MiB, 9.0",)
 PLAIN, AMX = Machine("x86_64", ("avx2",)), Machine("x86_64", ("avx2", "amx_bf16"))
-SILENT = Machine("unknown", None)
+BARE, SILENT = Machine("x86_64", ()), Machine("unknown", None)
 BUILT_IN = dict(targets().things)
 
 
@@ -133,7 +133,8 @@ SERVER = Machine("x86_64", ("avx2", "amx_bf16", "amx_int8"))
 def test_candidates_are_what_installed_runtimes_gain_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     here(monkeypatch, "onnxruntime")
     assert find_candidates(SERVER) == [Candidate("onnxruntime-cpu", "int8", is_timed=True)]
-    assert find_candidates(PLAIN) == find_candidates(SILENT) == []
+    assert find_candidates(PLAIN) == [Candidate("onnxruntime-cpu", "int8", is_timed=True)]
+    assert find_candidates(BARE) == find_candidates(SILENT) == []
     here(monkeypatch, "onnxruntime", "openvino")
     assert find_candidates(SERVER) == [
         Candidate("onnxruntime-cpu", "int8", is_timed=True),

@@ -5,7 +5,7 @@ An ONNX file has Quantize and Dequantize around a float operator, whose result w
 FP32; a runtime that fuses them accumulates integers and rounds once. The two differ by at most one
 step. Source: ONNX QLinearMatMul-21, QLinearConv-10, MatMulInteger-10, ConvInteger-10 and
 DynamicQuantizeLinear-11, with its reference evaluator (1.23), and ONNX Runtime's kernels (1.31,
-MLAS, on x86 with VNNI; without VNNI, U8 times S8 may saturate at INT16, which is not modelled
+MLAS, on x86; without VNNI pairs of products of U8 and S8 saturate at INT16, which is not modelled
 here).
 """
 
@@ -17,12 +17,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mezzo.common.machine import find_machine
 from mezzo.formats.dtypes import DType, integer_span
+from mezzo.plugins.discovery import target
 
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
 
+_SUMS = target("onnxruntime-cpu").pair_sum
+ADDS_PAIRS = _SUMS is not None and _SUMS.saturates_on(find_machine())
 _STORAGE = {DType.UINT8: np.uint8, DType.INT8: np.int8}
 
 

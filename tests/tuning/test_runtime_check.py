@@ -16,6 +16,7 @@ import pytest
 
 import mezzo
 from mezzo.common.errors import ContractError
+from mezzo.common.machine import Machine
 from mezzo.contracts.timings import LayerTime, Loading, ProductKernels
 from mezzo.conversion.results import open_source
 from mezzo.conversion.summaries import summarise_result
@@ -132,6 +133,9 @@ class Standin:
 @pytest.fixture
 def on(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Convert for a runtime that the stand-in takes the place of."""
+
+    gains = Machine("x86_64", ("avx2", "amx_int8", "amx_bf16"))
+    monkeypatch.setattr("mezzo.conversion.decided.find_machine", lambda: gains)
 
     def convert(runtime: Runtime, verb: Callable[..., Any] = mezzo.convert, **options: Any) -> Any:
         def stopwatch(profiler: OnnxProfiler, target: str, feeds: Mapping[str, Any], loading: Loading) -> Standin:

@@ -20,8 +20,11 @@ from page_outputs import is_alike, parts_of
 
 import mezzo
 from mezzo.cli import main
+from mezzo.common import machine
 
 DIGITS = ROOT / "examples" / "digits"
+# Pages are those of one machine: a server's CPU, whichever runs them.
+_FEATURES = "avx2 f16c avx512f avx512_bf16 avx512_vnni amx_int8 amx_bf16"
 # Beside mezzo, what a shell block may run.
 _PROGRAMS = frozenset({"cat", "cp", "grep", "ls", "python"})
 
@@ -29,16 +32,19 @@ _PROGRAMS = frozenset({"cat", "cp", "grep", "ls", "python"})
 @contextlib.contextmanager
 def workplace() -> Iterator[Path]:
     """A folder to work in, with the demo model, a conversion of it, data, and the examples of the checkout."""
-    home, known, paths = Path.cwd(), set(sys.modules), list(sys.path)
-    with tempfile.TemporaryDirectory() as name:
+    home, known, paths, cpuinfo = Path.cwd(), set(sys.modules), list(sys.path), machine.CPUINFO
+    with tempfile.TemporaryDirectory() as name, tempfile.NamedTemporaryFile("w") as features:
         folder = Path(name).resolve()
         os.chdir(folder)
+        features.write(f"flags : {_FEATURES}\n")
+        features.flush()
+        machine.CPUINFO = Path(features.name)
         try:
             _lay_out()
             yield folder
         finally:
             os.chdir(home)
-            sys.path[:] = paths
+            sys.path[:], machine.CPUINFO = paths, cpuinfo
             for module in set(sys.modules) - known:  # metrics that a page has written
                 if str(folder) in str(getattr(sys.modules[module], "__file__", "")):
                     del sys.modules[module]

@@ -9,8 +9,9 @@ from onnx import TensorProto, helper, numpy_helper
 from mezzo.formats.dtypes import DType
 from mezzo.formats.quantization import Quantization
 from mezzo.onnx.edit.dynamic_products import RUNTIME_DIALECT, HeldWeight, QuantizedData, lstm_nodes, product_nodes
+from mezzo.quantize.arithmetic.arithmetic import quantize
 from mezzo.tables.quantized_kernels import Bias, Storage
-from probe.quantized_forms import ASKED, Array, Built, Form
+from probe.quantized_forms import ASKED, Array, Built, Form, scales_of_weight
 
 _DATA, _WEIGHT = Storage(DType.UINT8), Storage(DType.INT8, is_symmetric=True)
 _SEED, _IR_VERSION = 7, 10
@@ -74,10 +75,9 @@ def _build_product(form: Form) -> Built:
 
 def _held(weight: Array, axis: int | None) -> tuple[Array, Array]:
     """A weight in symmetric INT8, and its scales: one per tensor, or one per slice of `axis`."""
-    reduced_axes = None if axis is None else tuple(dim for dim in range(weight.ndim) if dim != axis % weight.ndim)
-    scales = np.abs(weight).max(axis=reduced_axes, keepdims=axis is not None) / np.float32(127)
-    integers = np.rint(weight / scales).astype(np.int8)
-    return integers, np.asarray(scales, np.float32).reshape(() if axis is None else (-1,))
+    scales, _ = scales_of_weight(weight, Storage(DType.INT8, is_symmetric=True), axis)
+    how = _how(scales, None if axis is None else axis % weight.ndim)
+    return quantize(weight, how), scales
 
 
 def _how(scales: Array, axis: int | None) -> Quantization:

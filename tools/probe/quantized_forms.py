@@ -14,8 +14,11 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from mezzo.contracts.calibrator import Grid
 from mezzo.formats.dtypes import DType, integer_span
 from mezzo.onnx.run.runtime_libraries import load_onnxruntime
+from mezzo.quantize.arithmetic.arithmetic import STORAGE
+from mezzo.quantize.arithmetic.weights import weight_parameters
 from mezzo.tables.quantized_kernels import Bias, Storage
 from probe.attempts import Feeds
 from probe.followers import FOLLOWERS
@@ -198,7 +201,7 @@ class _Builder:
             if not is_quantized or port.storage is None:
                 scales.append(np.ones((), np.float32))
                 return self._constant(values)
-            scale, zero = _parameters(values, port.storage, port.axis)
+            scale, zero = scales_of_weight(values, port.storage, port.axis)
             scales.append(scale)
             return self._stored(values, (scale, zero), port.axis, f"weight.{number}")
         name = f"x{number}"
@@ -293,6 +296,16 @@ def _draw(random: np.random.Generator, port: Port) -> Array:
     if port.is_weight:
         return values * np.float32(0.3)
     return np.abs(values) if port.from_zero else values
+
+
+def scales_of_weight(weight: Array, storage: Storage, axis: int | None) -> tuple[Array, Array]:
+    """Scale and zero point per tensor, or per slice of `axis`, with which sums hold on CPUs without VNNI."""
+    if not storage.is_symmetric:
+        return _parameters(weight, storage, axis)
+    grid = Grid(dtype=storage.dtype, is_symmetric=True, is_narrow=True)
+    how = weight_parameters(weight, grid, None if axis is None else axis % weight.ndim, in_pairs=True)
+    scale = np.array(how.scales if axis is not None else how.scales[0], np.float32)
+    return scale, np.zeros_like(scale).astype(STORAGE[storage.dtype])
 
 
 def _parameters(values: Array, storage: Storage, axis: int | None = None) -> tuple[Array, Array]:

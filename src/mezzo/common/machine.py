@@ -13,7 +13,7 @@ _FEATURES = (
     "avx2", "f16c", "avx512f", "avx512_bf16", "avx512_fp16", "avx_vnni", "avx512_vnni", "amx_int8",
     "amx_bf16", "amx_fp16", "asimdhp", "bf16", "i8mm", "sve",
 )  # fmt: skip
-_CPUINFO = Path("/proc/cpuinfo")
+CPUINFO = Path("/proc/cpuinfo")
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
 _STATUS = Path("/proc/self/status")
@@ -45,10 +45,10 @@ class Machine:
         return feature in self.features
 
 
-def find_machine(cpuinfo: Path = _CPUINFO) -> Machine:
+def find_machine(cpuinfo: Path | None = None) -> Machine:
     """The local machine's CPU, from Linux's /proc/cpuinfo."""
     architecture = platform.machine() or "unknown"
-    lines = _read_lines(cpuinfo)
+    lines = _read_lines(cpuinfo or CPUINFO)
     if lines is None:
         return Machine(architecture, None)
     fields = (line.partition(":") for line in lines)

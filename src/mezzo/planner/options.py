@@ -177,6 +177,7 @@ def read_options(request: Request) -> Options:
     target = chosen_target(to, request.target)
     check_quantizes(words, target)
     is_dynamic = _finds_ranges(request, words, target)
+    is_reduced, pairs = _reduces_range(request, words, target)
     policy = _read_policy(request.policy)
     io: dict[str, DType] = {}
     default: DType | None = HIGH
@@ -194,7 +195,7 @@ def read_options(request: Request) -> Options:
         line=_line_of(words),
         policy=policy,
         strategy=find_strategy(request.strategy),
-        target=target,
+        target=target.in_reduced_range() if is_reduced else target,
         include=tuple(request.include),
         exclude=tuple(request.exclude),
         io=io,
@@ -215,7 +216,10 @@ def read_options(request: Request) -> Options:
     )
     is_file = isinstance(request.policy, str) and request.policy.endswith(".toml")
     policy_name = str(request.policy) if is_file else policy.name
-    settings = settings_of(request, to=to, policy=policy_name, target=target.name)
+    reduce_range = "yes" if is_reduced else request.reduce_range
+    settings = settings_of(
+        request, to=to, policy=policy_name, target=target.name, reduce_range=reduce_range
+    )
     digests = {
         "policy": name_content(request.policy, policy),
         "target": name_content(request.target, target),
@@ -230,9 +234,40 @@ def read_options(request: Request) -> Options:
         is_checked=request.check,
         digests=digests,
         choice=choice,
+        notes=pairs,
         calibrator=request.calibrator,
         steps=read_steps(request.correct),
     )
+
+
+def _reduces_range(
+    request: Request, words: Sequence[str], target: Target
+) -> tuple[bool, tuple[str, ...]]:
+    """Whether scales of weights keep the sums of two products within INT16, and a note where this
+    machine's CPU adds them so. Raises InputError: asked of a target that sums in INT32.
+    """
+    asked, sums = request.reduce_range, target.pair_sum
+    if "int8" not in words or (asked != "yes" and sums is None):
+        return False, ()
+    if sums is None:
+        raise InputError(
+            f"{option('reduce_range')} is 'yes', and the INT8 kernels of target {target.name!r} sum"
+            " in INT32; leave it out"
+        )
+    is_needed = sums.saturates_on(find_machine())
+    if asked == "no" and is_needed:
+        return False, (
+            f"without {' or '.join(sums.unless)} INT8 products are added in pairs in INT16, which"
+            f" may saturate: results on this machine may be wrong; {option('reduce_range')} keeps"
+            " them right",
+        )
+    if asked == "auto" and is_needed:
+        return True, (
+            f"without {' or '.join(sums.unless)}, as on this machine, INT8 products are added in"
+            " pairs in INT16: weights have scales with which no pair saturates;"
+            f" {option('reduce_range')} decides otherwise",
+        )
+    return asked == "yes", ()
 
 
 def refuse_stored_floats(options: Options) -> None:

@@ -24,7 +24,7 @@ from mezzo.planner.options import Options
 from mezzo.plugins.discovery import calibrators
 from mezzo.quantize.arithmetic.choosing import align, choose_range
 from mezzo.quantize.arithmetic.parameters import bias_parameters, guarded_weights, parameters_for
-from mezzo.quantize.arithmetic.weights import weight_parameters
+from mezzo.quantize.arithmetic.weights import weight_grid, weight_parameters
 from mezzo.quantize.calibrator_names import calibrator_of
 from mezzo.quantize.collection import collect
 from mezzo.quantize.observers.collector import Collector
@@ -340,8 +340,8 @@ def _of_weights(model: Model, reading: Reading, needs: _Asked) -> dict[str, Quan
     for value, numbers in model.weights(reading, [*needs.weights]):
         operand = needs.weights[value]
         axis = operand.axis if operand.axis is None else operand.axis % numbers.ndim
-        grid = Grid(dtype=operand.dtype, is_symmetric=operand.is_symmetric, is_narrow=True)
-        parameters[reading.graph.values[value].name] = weight_parameters(numbers, grid, axis)
+        name, grid = reading.graph.values[value].name, weight_grid(operand)
+        parameters[name] = weight_parameters(numbers, grid, axis, operand.in_pairs)
     return parameters
 
 

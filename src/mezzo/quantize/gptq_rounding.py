@@ -20,6 +20,7 @@ from mezzo.planner.options import Options
 from mezzo.quantize.arithmetic.arithmetic import round_trip
 from mezzo.quantize.arithmetic.gptq import turned_weights, weighted_scales
 from mezzo.quantize.arithmetic.products import Floats, InputMoments, Product
+from mezzo.quantize.arithmetic.weights import weight_grid
 from mezzo.quantize.calibration import add_offsets
 from mezzo.quantize.paired_error_test import Errors
 from mezzo.quantize.product_layouts import layout_of
@@ -37,13 +38,16 @@ _ROWS_PER_SAMPLE = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Job:
-    """A weight with a single reader, as value ids; `summed`: number of inputs per output."""
+    """A weight with a single reader, as value ids; `summed`: number of inputs per output;
+    `may_clip`: its scales may be smaller than its range needs.
+    """
 
     name: str
     weight: int
     data: int
     product: Product
     grid: Grid
+    may_clip: bool
     groups: int
     summed: int
 
@@ -83,6 +87,8 @@ def with_turned_weights(
         part = [job for job in part if moments[job.data, job.product].count]
         numbers = dict(model.weights(reading, [job.weight for job in part]))
         for job in part:
+            if not job.may_clip:
+                continue
             layer_moments = moments[job.data, job.product]
             parameters[job.name] = weighted_scales(
                 numbers[job.weight], parameters[job.name], job.grid, job.product, layer_moments
@@ -174,13 +180,13 @@ def _jobs(
             np.broadcast_to(np.float32(0), [size or 1 for size in shape])
         ).shape
         operand = by_kind[True].operand
-        grid = Grid(dtype=operand.dtype, is_symmetric=operand.is_symmetric, is_narrow=True)
         yield _Job(
             name=graph.values[weight].name,
             weight=weight,
             data=data,
             product=product,
-            grid=grid,
+            grid=weight_grid(operand),
+            may_clip=not operand.in_pairs,
             groups=groups,
             summed=summed,
         )

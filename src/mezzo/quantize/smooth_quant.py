@@ -11,6 +11,7 @@ consecutive layers.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -31,9 +32,10 @@ from mezzo.quantize.arithmetic.arithmetic import laid, round_trip
 from mezzo.quantize.arithmetic.correction import smoothing_scales
 from mezzo.quantize.arithmetic.parameters import parameters_for
 from mezzo.quantize.arithmetic.products import Convolution, Floats, Product
-from mezzo.quantize.arithmetic.weights import weight_parameters
+from mezzo.quantize.arithmetic.weights import weight_grid, weight_parameters
 from mezzo.quantize.paired_error_test import Errors
 from mezzo.quantize.product_layouts import is_own_constant, layout_of
+from mezzo.tables.quantized_kernels import Operand
 
 # Candidate strengths from 0 to 1, without 0, which changes nothing.
 _ALPHAS = (0.35, 0.5, 0.65, 0.8, 1.0)
@@ -43,7 +45,6 @@ _LEAST_GAIN = 0.05
 _KEPT, _ROWS = 1 << 20, 1024
 # Output elements of one batched matmul.
 _TOGETHER = 1 << 22
-_WEIGHTS = Grid(dtype=DType.INT8, is_symmetric=True, is_narrow=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +58,13 @@ class _Place:
 
 
 class _Reader(NamedTuple):
-    """A weight (value id) that reads the channels: layer, axis of its scales, channel axis."""
+    """A weight (value id) that reads the channels: layer, how its kernel reads it, axis of its
+    scales, channel axis.
+    """
 
     weight: int
     product: Product
+    operand: Operand
     axis: int | None
     channels: int
 
@@ -217,7 +221,9 @@ class _Trial:
             weight = self.weights[reader.weight]
             each = np.broadcast_to(laid(factors, weight.ndim, reader.channels), weight.shape)
             multiplied = weight * each
-            stored = round_trip(multiplied, weight_parameters(multiplied, _WEIGHTS, reader.axis))
+            grid, in_pairs = weight_grid(reader.operand), reader.operand.in_pairs
+            chosen = weight_parameters(multiplied, grid, reader.axis, in_pairs)
+            stored = round_trip(multiplied, chosen)
             scaled.append(
                 (reader.product.columns(each)[:, None, :, 0], reader.product.columns(stored))
             )
@@ -289,12 +295,13 @@ def _read(graph: Graph, value: int, unit: QuantizedUnit) -> _Reader | None:
         return None
     rank = len(graph.shapes[weight.value])
     axis = None if weight.operand.axis is None else weight.operand.axis % rank
+    reader = partial(_Reader, weight.value, product, weight.operand, axis)
     if not isinstance(product, Convolution):
-        return _Reader(weight.value, product, axis, 1 if product.is_transposed else 0)
+        return reader(1 if product.is_transposed else 0)
     if product.groups == 1:
-        return _Reader(weight.value, product, axis, 1)
+        return reader(1)
     is_depthwise = graph.shapes[weight.value][:2] == (product.groups, 1)
-    return _Reader(weight.value, product, axis, 0) if is_depthwise else None
+    return reader(0) if is_depthwise else None
 
 
 def _made(graph: Graph, value: int, axis: int, count: int) -> tuple[tuple[int, int], ...] | None:

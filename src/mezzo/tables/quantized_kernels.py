@@ -67,7 +67,8 @@ class Operand:
     zero, so U8 holds non-negative values only. `also`: other accepted storage, for values with
     other uses; with any other the kernel runs in floats, or computes wrong results.
 
-    `is_weight`: must be a constant. `axis`: of per-channel scales, counted from the back if
+    `is_weight`: must be a constant. `in_pairs`: products of two neighbouring weights are added in
+    INT16, which must not saturate. `axis`: of per-channel scales, counted from the back if
     negative; None for per-tensor. `rank`: required rank, if any. `and_rest`: all later operands are
     treated alike, with the same parameters if the kernel only moves data. `not_from`: operators
     from whose results, moved or not, only the first storage is accepted. `is_binding`: after any
@@ -79,6 +80,7 @@ class Operand:
     dtype: DType = DType.UINT8
     is_symmetric: bool = False
     is_weight: bool = False
+    in_pairs: bool = False
     axis: int | None = None
     also: tuple[Storage, ...] = ()
     rank: int | None = None

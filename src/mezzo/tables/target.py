@@ -17,7 +17,7 @@ from mezzo.tables.fusions import Fusion
 from mezzo.tables.quantized_kernels import COMPOSITES, QuantizedKernel
 from mezzo.tables.rows import EVERY_VERSION, holds
 from mezzo.tables.runtime import Runtime
-from mezzo.tables.sums import LowSum
+from mezzo.tables.sums import LowSum, PairSum
 
 if TYPE_CHECKING:
     from mezzo.common.machine import Machine
@@ -114,9 +114,9 @@ class Gain:
     INT8, which are weights alone in blocks. `because`: why not, if not; `short`: the
     same in some 40 characters.
 
-    `needs`: machine features, any of which suffices; empty if every machine gains. Of a target's
-    gains the first that applies gives the default format. `speeds`: matmuls' times FP32's speed at
-    one row, and at 64; None if not measured.
+    `needs`: machine features, any of which suffices, the fastest first; empty if every machine
+    gains. Of a target's gains the first that applies gives the default format. `speeds`: matmuls'
+    times FP32's speed at one row, and at 64; None if not measured.
     """
 
     dtype: DType
@@ -207,6 +207,7 @@ class Target:
     norm_quotients: tuple[NormQuotient, ...] = ()
     raised: tuple[RaisedOperator, ...] = ()  # next to norms and activations, which all raise
     sums: tuple[LowSum, ...] = ()  # operators without a row sum in FP32
+    pair_sum: PairSum | None = None  # of the quantized kernels; None: all sum in INT32
     # None where a target is no runtime.
     runtime: Runtime | None = field(default=None, compare=False)
     also: tuple[str, ...] = field(default=(), compare=False)
@@ -336,6 +337,21 @@ class Target:
             if not row.needs or any(need in features for need in row.needs)
         ]
         return replace(self, refusals=tuple(applicable))
+
+    def in_reduced_range(self) -> "Target":
+        """The target whose INT8 kernels add pairs of products in INT16."""
+
+        def reduced(row: QuantizedKernel) -> QuantizedKernel:
+            in_pairs = row.format is DType.QUANTIZED8
+            operands = (replace(each, in_pairs=in_pairs) for each in row.operands)
+            return replace(row, operands=tuple(operands))
+
+        return replace(self, quantized=tuple(map(reduced, self.quantized)))
+
+    @cached_property
+    def adds_pairs(self) -> bool:
+        """Whether INT8 kernels add pairs of products in INT16."""
+        return any(operand.in_pairs for row in self.quantized for operand in row.operands)
 
     def may_refuse(self, dialect: str, op: str, version: int, dtype: DType) -> bool:
         """Whether some row may refuse an operator, for whatever attributes: a cheap filter before

@@ -26,6 +26,7 @@ class PlanOptions(TypedDict, total=False):
     opset: str | None
     calibrator: str | None
     quantize_mode: str | None
+    reduce_range: str | None
     decode: float | str | None
     fuse: str | None
     correct: str | None

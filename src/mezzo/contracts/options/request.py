@@ -214,6 +214,18 @@ class Request:
             also=("mode", "quant-mode"),
         ).as_metadata(),
     )
+    reduce_range: str = field(
+        default="auto",
+        metadata=OptionInfo(
+            "Whether int8 gives weights scales with which sums hold on CPUs without VNNI; auto: if"
+            " this machine's CPU is one.",
+            Form.CHOICE,
+            OptionScope.EVERY_NODE,
+            Panel.WHAT,
+            choices=("auto", "yes", "no"),
+            also=("overflow-fix", "7bit", "reduced-range"),
+        ).as_metadata(),
+    )
     decode: float | str = field(
         default="1",
         metadata=OptionInfo(

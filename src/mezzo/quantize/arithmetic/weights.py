@@ -9,19 +9,32 @@ import numpy.typing as npt
 from mezzo.contracts.calibrator import Grid
 from mezzo.formats.quantization import Quantization
 from mezzo.quantize.arithmetic.parameters import parameters_between
+from mezzo.tables.quantized_kernels import Operand
 
 Doubles = npt.NDArray[np.float64]
 Floats = npt.NDArray[np.float32]
 
 
 def weight_parameters(
-    weights: npt.NDArray[Any], grid: Grid, axis: int | None = None
+    weights: npt.NDArray[Any], grid: Grid, axis: int | None = None, in_pairs: bool = False
 ) -> Quantization:
     """The parameters of a grid for all weights of a tensor, or of each slice along an axis.
 
-    A slice of zeros gets the largest scale of the others, so that its bias has an adequate scale.
+    `in_pairs`: two neighbours of one sign add up to less than the largest integer plus 2, if each
+    is rounded to either neighbour. A slice of zeros gets the largest scale of the others, so that
+    its bias has an adequate scale.
     """
-    return _parameters(*_ends(_by_slice(weights, axis)), grid, axis)
+    slices = _slices(weights, axis)
+    low, high = _ends(slices.reshape(len(slices), -1))
+    if in_pairs:
+        high = largest_pairs(slices)
+        low = -high
+    return _parameters(low, high, grid, axis)
+
+
+def weight_grid(operand: Operand) -> Grid:
+    """The grid of a weight, without an integer whose negative does not exist."""
+    return Grid(dtype=operand.dtype, is_symmetric=operand.is_symmetric, is_narrow=True)
 
 
 def _parameters(low: Doubles, high: Doubles, grid: Grid, axis: int | None) -> Quantization:
@@ -35,12 +48,26 @@ def _parameters(low: Doubles, high: Doubles, grid: Grid, axis: int | None) -> Qu
     return replace(parameters, scales=tuple(scales.tolist()))
 
 
-def _by_slice(weights: npt.NDArray[Any], axis: int | None) -> Floats:
-    """Weights as FP32, [slices, all else]."""
+def _slices(weights: npt.NDArray[Any], axis: int | None) -> Floats:
+    """Weights as FP32, the slices along the first axis."""
     floats = np.asarray(weights, np.float32)
-    if axis is None:
-        return floats.reshape(1, -1)
-    return np.ascontiguousarray(np.moveaxis(floats, axis, 0).reshape(floats.shape[axis], -1))
+    return floats[None] if axis is None else np.ascontiguousarray(np.moveaxis(floats, axis, 0))
+
+
+def largest_pairs(slices: Floats) -> Doubles:
+    """The largest sum of the magnitudes of two neighbours of one sign in each slice: along every
+    axis, and in memory order with either end of the axes last, as kernels lay out what they sum.
+    """
+    flat = slices.reshape(len(slices), -1)
+    largest = np.abs(flat).max(axis=1, initial=0.0)
+    orders = [flat, np.moveaxis(slices, 1, -1).reshape(flat.shape)] if slices.ndim > 2 else [flat]
+    orders += [np.moveaxis(slices, axis, -1) for axis in range(1, slices.ndim)]
+    for ordered in orders:
+        for part in (np.maximum(ordered, 0), np.maximum(-ordered, 0)):
+            sums = part[..., 1:] + part[..., :-1]
+            largest = np.maximum(largest, sums.reshape(len(slices), -1).max(axis=1, initial=0.0))
+    result: Doubles = largest.astype(np.float64)
+    return result
 
 
 def _ends(rows: Floats) -> tuple[Doubles, Doubles]:

@@ -267,8 +267,8 @@ def report_targets(
             lines += [blank(), _tabulate_quantized(layout, target)]
         if target.in_blocks:
             lines += [blank(), _tabulate_blocks(layout, target)]
-        if target.sums:
-            lines += [blank(), _tabulate_sums(layout, target)]
+        if rows := sum_rows(target):
+            lines += [blank(), _tabulate_sums(layout, rows)]
         lines.append(blank())
     return lines[:-1]
 
@@ -323,9 +323,9 @@ def _tabulate_blocks(layout: Layout, target: Target) -> RenderableType:
     return table
 
 
-def _tabulate_sums(layout: Layout, target: Target) -> RenderableType:
+def _tabulate_sums(layout: Layout, rows: Iterable[tuple[str, str, str, str]]) -> RenderableType:
     table = make_table(layout, "sums", "in", "accumulators", "source", fixed=("in",))
-    for ops, *cells in sum_rows(target):
+    for ops, *cells in rows:
         table.add_row(Text(ops, style="cyan"), *cells)
     return table
 
@@ -344,7 +344,9 @@ def _spell_where(
 
 
 def sum_rows(target: Target) -> list[tuple[str, str, str, str]]:
-    """Sums in low formats by (operators, format, accumulators, source)."""
+    """Sums in low formats, and those of INT8 products in pairs, by (operators, format,
+    accumulators, source).
+    """
     rows = []
     for row in target.sums:
         terms = "each term" if row.tile == 1 else f"{row.tile} terms"
@@ -354,6 +356,10 @@ def sum_rows(target: Target) -> list[tuple[str, str, str, str]]:
             accumulators += f"; one for less than {row.least_terms} terms"
         source = _cite(row.source, row.since)
         rows.append((", ".join(sorted(row.ops)), str(row.dtype), accumulators, source))
+    if (pairs := target.pair_sum) is not None:
+        accumulators = f"INT16 for pairs on x86 without {' or '.join(pairs.unless)}; else INT32"
+        source = _cite(pairs.source, pairs.since)
+        rows.append(("products", format_name(DType.QUANTIZED8), accumulators, source))
     return rows
 
 

@@ -6,6 +6,7 @@ from mezzo.tables.block_kernels import BlockKernel
 from mezzo.tables.fusions import fused_by_inductor
 from mezzo.tables.quantized_kernels import Operand, OutputMode, QuantizedKernel, weight
 from mezzo.tables.runtime import Runtime
+from mezzo.tables.sums import MULTIPLIES_INT8, VNNI, PairSum
 from mezzo.tables.target import Gain, Target
 
 _SINCE = "PyTorch 2.13"
@@ -77,7 +78,6 @@ _IN_BLOCKS = (
     _table(8, WHOLE_ROW),
 )
 
-_COMPUTES_INT8 = ("amx_int8", "avx512_vnni", "avx_vnni")
 _INT8 = (
     "oneDNN's qlinear_pointwise and qconv_pointwise in frozen graphs, which take U8 activations and"
     " S8 weights with a scale for each output channel, and make FP32, BF16 or U8"
@@ -94,7 +94,7 @@ def _int8(op: str, *, axis: int) -> QuantizedKernel:
         through=frozenset({"aten:permute"} if axis == 1 else ()),
         source=_INT8,
         since=_SINCE,
-        needs=_COMPUTES_INT8,
+        needs=MULTIPLIES_INT8,
     )
 
 
@@ -107,7 +107,7 @@ def _generated(op: str) -> QuantizedKernel:
         hands=OutputMode.FLOATS,
         source="Inductor fuses quantize operators into the kernel that makes their input",
         since=_SINCE,
-        needs=_COMPUTES_INT8,
+        needs=MULTIPLIES_INT8,
     )
 
 
@@ -136,6 +136,11 @@ TARGET = Target(
     formats=HALF_FORMATS | {DType.QUANTIZED8},
     in_blocks=_IN_BLOCKS,
     quantized=_QUANTIZED,
+    pair_sum=PairSum(
+        unless=VNNI,
+        source="uniform integers, AVX2: .20 to .27 off; exact with pairs up to 128",
+        since=_SINCE,
+    ),
     fusions=(fused_by_inductor(_SINCE),),
     gains=(
         Gain(

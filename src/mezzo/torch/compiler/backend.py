@@ -178,6 +178,8 @@ class Backend:
         )
         if reason is not None and reason.is_unmeant:
             warnings.warn(reason.because, stacklevel=2)
+        if planning.emulated is not None:
+            warnings.warn(planning.emulated, stacklevel=2)
         if planning.fault is not None:
             return refusing(planning.fault)
         added = len(edited.inputs) - len(inputs)

@@ -1,14 +1,16 @@
-"""Explanation of graphs in which every matmul and convolution stays in FP32."""
+"""Explanation of graphs in which every matmul and convolution stays in FP32, or had better."""
 
 from collections import Counter
 from typing import NamedTuple
 
 from mezzo.aten.read.read import facts_of
+from mezzo.common.machine import find_machine
 from mezzo.contracts.plans import PlannedNode
 from mezzo.formats.dtypes import HIGH
 from mezzo.ir.nodes import Kind
 from mezzo.report.layout.names import join_some
 from mezzo.tables.facts import HEAVY
+from mezzo.tables.target import Target
 from mezzo.torch.compiler.rewriting import RewrittenGraph
 
 _SHOWN = 4
@@ -61,4 +63,24 @@ def find_no_conversion_reason(planned: RewrittenGraph, policy: str) -> NoConvers
             " weights",
             False,
         )
+    return None
+
+
+def tell_emulated(planned: RewrittenGraph, target: Target) -> str | None:
+    """What to know if PyTorch emulates a matmul or convolution of a plan on this machine's CPU;
+    None if it emulates none.
+    """
+    machine, graph = find_machine(), planned.reading.graph
+    for node in planned.plan.nodes:
+        dialect = graph.nodes[graph.by_name[node.name]].signature.dialect
+        row = facts_of(dialect, node.op)
+        gain = target.gain(node.precision.compute)
+        if row is None or row.cost not in HEAVY or gain is None:
+            continue
+        if gain.is_faster_on(machine) is False:
+            return (
+                f"this CPU has no {' or '.join(gain.needs)}: PyTorch emulates matmuls and"
+                f" convolutions in {gain.dtype}, many times slower than in FP32; in inference"
+                " to='int8' with data gains here"
+            )
     return None

@@ -15,7 +15,11 @@ from mezzo.contracts.plans import Plan
 from mezzo.formats.block_storage import BlockStorage
 from mezzo.planner.options import Options
 from mezzo.torch.compiler.as_written import write_as_kept
-from mezzo.torch.compiler.no_conversion_reason import NoConversionReason, find_no_conversion_reason
+from mezzo.torch.compiler.no_conversion_reason import (
+    NoConversionReason,
+    find_no_conversion_reason,
+    tell_emulated,
+)
 from mezzo.torch.compiler.rewriting import RewrittenGraph, rewrite
 from mezzo.torch.compiler.scales import without_scales
 from mezzo.torch.compiler.settings import OptionsOf
@@ -97,6 +101,7 @@ class PlanningPass(CustomGraphPass):
         self.snapshot: GraphSnapshot | None = None
         self.note: str | None = None
         self.no_conversion_reason: NoConversionReason | None = None
+        self.emulated: str | None = None
         self.fault: InputError | None = None  # an error in the request
         self.unmatched: Mapping[tuple[str, str], str] = {}
         self.bodies: Sequence[BodyPlan] = ()
@@ -186,6 +191,7 @@ class PlanningPass(CustomGraphPass):
                 self.no_conversion_reason = find_no_conversion_reason(
                     planned, self.options.planning.policy.name
                 )
+                self.emulated = tell_emulated(planned, self.options.planning.target)
                 floats = without_scales(self.options)
                 planning = replace(floats.planning, weight_bits=())
                 self.bodies = plan_bodies(program, replace(floats, planning=planning))
@@ -344,7 +350,7 @@ class PlanningPass(CustomGraphPass):
                 packed, scales = by_place.get(candidate.slot), by_place.get(candidate.grids)
                 if weight is not None and packed is not None and scales is not None:
                     slots[weight] = Int8Slots(packed, scales)
-        layouts = call_int8_kernels(graph, slots)
+        layouts = call_int8_kernels(graph, slots, self.options.planning.target.adds_pairs)
         if inductor_config.freezing:
             fold_into_int8(graph)
         fuse_int8(graph)

@@ -60,13 +60,14 @@ def without_kernels(needs: Needs) -> Iterator[NamedFinding]:
     """The products that have no INT8 kernel on this machine, by self-test, or of their rank."""
     graph = needs.reading.graph
     for unit in needs.units:
-        weights = [read.value for read in unit.reads if read.operand.is_weight]
-        if not weights:
+        weight = next((read for read in unit.reads if read.operand.is_weight), None)
+        if weight is None:
             continue  # an operator of a generated kernel
         product = graph.nodes[unit.nodes[0]]
         is_convolution = product.op in _CONVOLUTIONS
-        because = _unlike(graph, product, weights[0])
-        if because is None and not (convolves_int8() if is_convolution else multiplies_int8()):
+        because = _unlike(graph, product, weight.value)
+        is_right = convolves_int8 if is_convolution else multiplies_int8
+        if because is None and not is_right(weight.operand.in_pairs):
             word = "convolutions" if is_convolution else "matmuls"
             because = f"oneDNN's INT8 {word} fail their self-test on this machine"
         if because is not None:

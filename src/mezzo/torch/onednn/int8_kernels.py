@@ -2,7 +2,8 @@
 
 Inductor's own calls of these kernels demand constant weights. As for packed floats, graphs contain
 empty tensors in place of packed weights and their scales. Activations are U8 or S8 with one scale,
-weights S8 with a scale for each output channel, which is the first axis.
+weights S8 with a scale for each output channel, which is the first axis. `in_pairs`: kernels add
+the products of two neighbours in INT16.
 """
 
 import functools
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from mezzo.aten.edit.quantizing import QUANTIZE_CHANNELS
+from mezzo.quantize.arithmetic.weights import largest_pairs
 from mezzo.torch.onednn.kernels import NOTHING, fake_packed, laid_out
 from mezzo.torch.operators import define
 from mezzo.torch.torch_internals import without_modes
@@ -31,29 +33,34 @@ class Steps(NamedTuple):
 PLAIN = Steps(1.0, 0)  # of floats
 
 
-def _scales(weight: Any) -> Any:
+def _scales(weight: Any, in_pairs: bool) -> Any:
     """Scales of output channels, as calibration finds them; NaN stays NaN."""
-    largest = weight.abs().flatten(1).amax(1).double().clamp(max=_WIDEST) / _LARGEST
+    if in_pairs:
+        ends = torch.from_numpy(largest_pairs(weight.detach().contiguous().numpy()))
+    else:
+        ends = weight.abs().flatten(1).amax(1).double()
+    largest = ends.clamp(max=_WIDEST) / _LARGEST
     return torch.where(largest == 0, 1.0, largest.clamp(min=_LEAST)).float()
 
 
-def _integers(weight: Any) -> Any:
+def _integers(weight: Any, in_pairs: bool) -> Any:
     zeros = torch.zeros(len(weight), dtype=torch.int64)
     about = (0, -_LARGEST, _LARGEST, torch.int8)
-    return QUANTIZE_CHANNELS(weight, _scales(weight), zeros, *about)
+    return QUANTIZE_CHANNELS(weight, _scales(weight, in_pairs), zeros, *about)
 
 
-def _fake_scales(weight: Any) -> Any:
+def _fake_scales(weight: Any, in_pairs: bool) -> Any:
     return weight.new_empty(len(weight))
 
 
-def _pack_matrix(weight: Any) -> Any:
-    integers = _integers(weight).contiguous()
+def _pack_matrix(weight: Any, in_pairs: bool) -> Any:
+    integers = _integers(weight, in_pairs).contiguous()
     return ONEDNN.qlinear_prepack(integers, None)  # the same for any number of rows
 
 
-def _pack_filter(weight: Any, x_scale: float, x_zero: int, *about: Any) -> Any:
-    return ONEDNN.qconv_prepack(_integers(weight), _scales(weight), x_scale, x_zero, *about)
+def _pack_filter(weight: Any, in_pairs: bool, *about: Any) -> Any:
+    integers, scales = _integers(weight, in_pairs), _scales(weight, in_pairs)
+    return ONEDNN.qconv_prepack(integers, scales, *about)
 
 
 def _linear(
@@ -110,13 +117,15 @@ def _fake_convolution(
     return laid_out(result.to(dtype), last=last)
 
 
-INT8_SCALES: Any = define("int8_scales(Tensor weight) -> Tensor", _scales, _fake_scales)
+INT8_SCALES: Any = define(
+    "int8_scales(Tensor weight, bool in_pairs) -> Tensor", _scales, _fake_scales
+)
 PACK_INT8_MATRIX: Any = define(
-    "pack_int8_matrix(Tensor weight) -> Tensor", _pack_matrix, fake_packed
+    "pack_int8_matrix(Tensor weight, bool in_pairs) -> Tensor", _pack_matrix, fake_packed
 )
 PACK_INT8_FILTER: Any = define(
-    "pack_int8_filter(Tensor weight, float x_scale, int x_zero, int[] stride, int[] padding,"
-    " int[] dilation, int groups, int[]? input_size) -> Tensor",
+    "pack_int8_filter(Tensor weight, bool in_pairs, float x_scale, int x_zero, int[] stride,"
+    " int[] padding, int[] dilation, int groups, int[]? input_size) -> Tensor",
     _pack_filter,
     fake_packed,
 )
@@ -139,23 +148,23 @@ INT8_PRODUCTS = frozenset({INT8_LINEAR, INT8_CONVOLUTION})
 
 
 @functools.cache
-def multiplies_int8() -> bool:
+def multiplies_int8(in_pairs: bool) -> bool:
     """Whether oneDNN's INT8 matmuls are right here, by self-test."""
-    return _passes(_linear_holds)
+    return _passes(_linear_holds, in_pairs)
 
 
 @functools.cache
-def convolves_int8() -> bool:
+def convolves_int8(in_pairs: bool) -> bool:
     """Whether oneDNN's INT8 convolutions are right here, by self-test."""
-    return _passes(_convolution_holds)
+    return _passes(_convolution_holds, in_pairs)
 
 
-def _passes(test: Callable[[], bool]) -> bool:
+def _passes(test: Callable[[bool], bool], in_pairs: bool) -> bool:
     if not (torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled):
         return False
     try:
         with without_modes(), torch.no_grad():  # asked while a graph is compiled
-            return test()
+            return test(in_pairs)
     except RuntimeError:  # no such kernel on this machine
         return False
 
@@ -173,23 +182,26 @@ class _Example(NamedTuple):
 _OF_X = Steps(0.02, 120)
 
 
-def _example(size: tuple[int, ...], weight_size: tuple[int, ...]) -> _Example:
+def _example(size: tuple[int, ...], weight_size: tuple[int, ...], in_pairs: bool) -> _Example:
     generator = torch.Generator().manual_seed(0)
     x = torch.randint(0, 256, size, dtype=torch.uint8, generator=generator)
     weight = torch.randn(weight_size, generator=generator)
+    # The largest sums: without VNNI pairs of products saturate.
+    x[..., : size[-2] // 2, :], weight[0], weight[1] = 255, 3.0, -3.0
     bias = torch.randn(weight_size[0], generator=generator)
-    scales = INT8_SCALES(weight).view(-1, *[1] * (weight.dim() - 1))
-    return _Example(x, weight, bias, _floats(x, _OF_X), _integers(weight) * scales)
+    scales = INT8_SCALES(weight, in_pairs).view(-1, *[1] * (weight.dim() - 1))
+    weights = _integers(weight, in_pairs).double() * scales
+    return _Example(x, weight, bias, _floats(x, _OF_X), weights)
 
 
 def _floats(integers: torch.Tensor, steps: Steps) -> torch.Tensor:
-    return (integers.float() - steps.zero_point) * steps.scale
+    return (integers.double() - steps.zero_point) * steps.scale
 
 
-def _linear_holds() -> bool:
-    about = _example((5, 64), (16, 64))
-    packed, scales = PACK_INT8_MATRIX(about.weight), INT8_SCALES(about.weight)
-    exact = torch.nn.functional.linear(about.numbers, about.weights, about.bias)
+def _linear_holds(in_pairs: bool) -> bool:
+    about = _example((6, 64), (16, 64), in_pairs)
+    packed, scales = PACK_INT8_MATRIX(about.weight, in_pairs), INT8_SCALES(about.weight, in_pairs)
+    exact = torch.nn.functional.linear(about.numbers, about.weights, about.bias.double()).float()
 
     def linear(other: Any, steps: Steps, *after: object) -> Any:
         operands = (about.x, packed, scales, about.bias, other, 16)
@@ -198,12 +210,12 @@ def _linear_holds() -> bool:
     return _agree(linear, exact)
 
 
-def _convolution_holds() -> bool:
-    about = _example((1, 8, 6, 6), (16, 8, 3, 3))
+def _convolution_holds(in_pairs: bool) -> bool:
+    about = _example((1, 8, 6, 6), (16, 8, 3, 3), in_pairs)
     sizes = ([1, 1], [1, 1], [1, 1], 1)
-    packed = PACK_INT8_FILTER(about.weight, *_OF_X, *sizes, [1, 8, 6, 6])
-    scales = INT8_SCALES(about.weight)
-    exact = torch.nn.functional.conv2d(about.numbers, about.weights, about.bias, padding=1)
+    packed = PACK_INT8_FILTER(about.weight, in_pairs, *_OF_X, *sizes, [1, 8, 6, 6])
+    scales, bias = INT8_SCALES(about.weight, in_pairs), about.bias.double()
+    exact = torch.nn.functional.conv2d(about.numbers, about.weights, bias, padding=1).float()
 
     def convolution(other: Any, steps: Steps, dtype: torch.dtype, after: str, how: str) -> Any:
         operands = (about.x, packed, scales, about.bias, other, [16, 8, 3, 3])

@@ -23,10 +23,11 @@ from mezzo.torch.weights.weight_layouts import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfChannels:
-    """A form of a weight whose output channels have scales. `is_transposed`: they are the second of
-    two axes.
+    """A form of a weight whose output channels have scales. `in_pairs`: the kernel adds products
+    in pairs; `is_transposed`: the channels are the second of two axes.
     """
 
+    in_pairs: bool
     is_transposed: bool = False
     source: ClassVar[None] = None
 
@@ -48,7 +49,7 @@ class Int8Scales(OfChannels):
     """The scales of the channels."""
 
     def spell(self, call: Call, weight: Any) -> Any:
-        return call(INT8_SCALES, self.by_channel(call, weight))
+        return call(INT8_SCALES, self.by_channel(call, weight), self.in_pairs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +57,7 @@ class Int8Matrix(OfChannels):
     """A packed matrix."""
 
     def spell(self, call: Call, weight: Any) -> Any:
-        return call(PACK_INT8_MATRIX, self.by_channel(call, weight))
+        return call(PACK_INT8_MATRIX, self.by_channel(call, weight), self.in_pairs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,4 +74,5 @@ class Int8Filter(OfChannels):
         sizes = ([*packing.stride], [*packing.padding], [*packing.dilation], packing.groups)
         weight = call(UNSQUEEZE, weight, HEIGHT) if packing.is_of_sequences else weight
         input_size = None if packing.input_size is None else [*packing.input_size]
-        return call(PACK_INT8_FILTER, weight, *self.of_x, *sizes, input_size)
+        about = (self.in_pairs, *self.of_x, *sizes, input_size)
+        return call(PACK_INT8_FILTER, weight, *about)

@@ -26,13 +26,14 @@ class Int8Slots(NamedTuple):
 
 
 def call_int8_kernels(
-    graph: fx.Graph, slots: Mapping[fx.Node, Int8Slots]
+    graph: fx.Graph, slots: Mapping[fx.Node, Int8Slots], in_pairs: bool
 ) -> dict[fx.Node, WeightLayout]:
     """Make quantized products call oneDNN's INT8 kernels.
 
     Args:
         slots: for each FP32 weight that may change, the inputs for its integers and scales; weights
             without are constants, which Inductor folds.
+        in_pairs: kernels add the products of two neighbours in INT16, as the plan's target says.
 
     Returns: the layouts of the slots in use. What no kernel takes reads the weight's own floats.
     """
@@ -40,7 +41,7 @@ def call_int8_kernels(
     for weight, floats in list(_quantized(graph)):
         for product in readers_of(floats):
             if product is not None and _has_kernel(product):
-                _write(graph, product, weight, slots, layouts)
+                _write(graph, product, weight, in_pairs, slots, layouts)
         floats.replace_all_uses_with(weight)
     graph.eliminate_dead_code()
     return layouts
@@ -66,6 +67,7 @@ def _write(
     graph: fx.Graph,
     product: Product,
     weight: fx.Node,
+    in_pairs: bool,
     slots: Mapping[fx.Node, Int8Slots],
     layouts: dict[fx.Node, WeightLayout],
 ) -> None:
@@ -74,11 +76,11 @@ def _write(
     x, scale, zero, *_ = product.x.args
     of_x = Steps(scale, zero)
     is_transposed = packing.channel_axis == 1
-    scaling = Int8Scales(is_transposed=is_transposed)
+    scaling = Int8Scales(in_pairs=in_pairs, is_transposed=is_transposed)
     layout: Int8Matrix | Int8Filter = (
-        Int8Filter(of_x=of_x, packing=packing)
+        Int8Filter(in_pairs=in_pairs, of_x=of_x, packing=packing)
         if isinstance(packing, PackedFilter)
-        else Int8Matrix(is_transposed=is_transposed)
+        else Int8Matrix(in_pairs=in_pairs, is_transposed=is_transposed)
     )
     with graph.inserting_before(product.call):
         packed, scales = slots.get(weight, (None, None))
