@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
-from functools import cache
+from functools import cache, partial
 from importlib import metadata, util
 from io import StringIO
 from pathlib import Path
@@ -172,11 +172,11 @@ def _ort(task: Task, *, model: onnx.ModelProto | None = None, **options: Any) ->
 
 
 def _ort_best(task: Task, **options: Any) -> None:
-    """Unsigned activations and signed weights per channel, all seven bits and the eighth: what VNNI and AMX want."""
+    """Unsigned activations and signed weights per channel, in eight bits if no option says seven."""
     from onnxruntime.quantization import QuantType
 
     _ort(
-        task, activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8, per_channel=True, reduce_range=False,
+        task, activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8, per_channel=True,
         **options,
     )  # fmt: skip
 
@@ -255,6 +255,7 @@ QUANTIZERS = (
     Quantizer("nncf-control", "nncf", _nncf_control, "NNCF's accuracy control, half of the error allowed"),
     Quantizer("ort-default", "onnxruntime", _ort, "ONNX Runtime's quantize_static, its defaults (S8S8 per tensor)"),
     Quantizer("ort-best", "onnxruntime", _ort_best, "U8S8 per channel, min/max, no reduced range"),
+    Quantizer("ort-reduced", "onnxruntime", partial(_ort_best, reduce_range=True), "the same, weights in seven bits"),
     Quantizer("ort-entropy", "onnxruntime", _ort_calibrated("Entropy"), "the same by entropy"),
     Quantizer("ort-percentile", "onnxruntime", _ort_calibrated("Percentile"), "the same by percentile"),
     Quantizer("ort-linear", "onnxruntime", _ort_linear, "U8S8 per channel, products with weights only, float outputs"),

@@ -48,7 +48,7 @@ _F32 = {"INFERENCE_PRECISION_HINT": "f32"}
 _WRONG = 4
 _JUDGED = 16  # samples, a multiple of each batch
 _OURS = "mezzo-int8"
-_SHOWN = ("nncf", "ort-default", "ort-best", "ort-linear", "ort-dynamic", "quark-a8w8", "quark-u8s8")
+_SHOWN = ("nncf", "ort-default", "ort-best", "ort-reduced", "ort-linear", "ort-dynamic", "quark-a8w8", "quark-u8s8")
 _BF16 = {"INFERENCE_PRECISION_HINT": "bf16"}
 
 

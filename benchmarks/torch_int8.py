@@ -1,5 +1,5 @@
 """INT8 and INT4 in PyTorch on CPUs: mezzo's, with BF16, beside its BF16, torch.compile with autocast, PyTorch's own
-exported quantization (PT2E) with X86InductorQuantizer, and torchao's.
+exported quantization (PT2E) with X86InductorQuantizer, torchao's, and torch.compile in FP32.
 
     pip install "mezzo[torch]" transformers torchao
     python benchmarks/torch_int8.py --json out/torch-int8.json
@@ -10,7 +10,10 @@ Each candidate lives in a process of its own and takes turns with the others, as
 Scales are from eight batches of random inputs; errors are relative L2 on another one, against eager FP64. PT2E
 quantizes what X86InductorQuantizer asks for by default, with FP32 between, or under autocast; torchao quantizes a
 network in BF16. "INT8" counts the matmuls and convolutions that mezzo's plan runs in INT8, of all of them. A candidate
-that fails stands in the table with its error.
+that fails stands in the table with its error. On a CPU without BF16 instructions leave out those in BF16, which
+PyTorch emulates; without VNNI PT2E needs `reduce_range`, activations in seven bits:
+
+    python benchmarks/torch_int8.py --candidates "compile, fp32" "PT2E int8" "PT2E int8, reduced" "mezzo, int8"
 """
 
 import argparse
@@ -41,14 +44,17 @@ from torch_speed import (
 )
 
 BASE, LOW, MIXED = "compile + autocast", "mezzo, bf16", "mezzo, int8 + bf16"
+FLOATS, REDUCED, ALONE = "compile, fp32", "PT2E int8, reduced", "mezzo, int8"
 INT4 = "mezzo, int4 + bf16"
 PT2E, PT2E_LOW, PT2E_DYNAMIC = "PT2E int8", "PT2E int8 + autocast", "PT2E int8, dynamic + autocast"
 TORCHAO, TORCHAO_INT4 = "torchao int8, dynamic", "torchao int4"
-CANDIDATES = (BASE, PT2E, PT2E_LOW, PT2E_DYNAMIC, TORCHAO, TORCHAO_INT4, LOW, INT4, MIXED)
+CANDIDATES = (
+    FLOATS, BASE, PT2E, REDUCED, PT2E_LOW, PT2E_DYNAMIC, TORCHAO, TORCHAO_INT4, LOW, INT4, ALONE, MIXED
+)  # fmt: skip
 PRODUCTS = frozenset({"addmm", "bmm", "convolution", "mm"})
 CALIBRATED = 8  # batches
 _CLOCKS = {"wall": time.perf_counter, "processor": time.thread_time}  # the second is for busy machines
-_OF_MEZZO = {LOW: "bf16", MIXED: "int8,bf16", INT4: "int4,bf16"}
+_OF_MEZZO = {LOW: "bf16", MIXED: "int8,bf16", INT4: "int4,bf16", ALONE: "int8"}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,7 +119,7 @@ def prepared(task: _Task, candidate: str) -> tuple[Callable[[], Any], Any]:
         import mezzo.torch
 
         options: dict[str, Any] = {}
-        if candidate == MIXED:
+        if candidate in (MIXED, ALONE):
             options = {"data": data, "calibrator": task.calibrator}
         run: Any = mezzo.torch.compile(network, to=_OF_MEZZO[candidate], freeze=True, **options)
     else:
@@ -121,8 +127,8 @@ def prepared(task: _Task, candidate: str) -> tuple[Callable[[], Any], Any]:
         if candidate in (TORCHAO, TORCHAO_INT4):
             network = quantized_by_torchao(network, candidate)
             feeds = {name: feed.bfloat16() if feed.is_floating_point() else feed for name, feed in feeds.items()}
-        elif candidate != BASE:
-            network = quantized_by_pt2e(network, data, is_dynamic=candidate == PT2E_DYNAMIC)
+        elif candidate not in (BASE, FLOATS):
+            network = quantized_by_pt2e(network, data, candidate)
         run = torch.compile(network)
 
     def call() -> Any:
@@ -145,7 +151,7 @@ def quantized_by_torchao(network: Any, candidate: str) -> Any:
     return low
 
 
-def quantized_by_pt2e(network: Any, data: Sequence[Any], *, is_dynamic: bool) -> Any:
+def quantized_by_pt2e(network: Any, data: Sequence[Any], candidate: str) -> Any:
     """The network as exported quantization makes it, with the default of X86InductorQuantizer."""
     import torch
     from torchao.quantization.pt2e import move_exported_model_to_eval
@@ -153,7 +159,8 @@ def quantized_by_pt2e(network: Any, data: Sequence[Any], *, is_dynamic: bool) ->
     from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as quantizers
 
     quantizer = quantizers.X86InductorQuantizer()
-    quantizer.set_global(quantizers.get_default_x86_inductor_quantization_config(is_dynamic=is_dynamic))
+    asked = {"is_dynamic": candidate == PT2E_DYNAMIC, "reduce_range": candidate == REDUCED}
+    quantizer.set_global(quantizers.get_default_x86_inductor_quantization_config(**asked))
     watched = prepare_pt2e(torch.export.export(network, data[0]).module(), quantizer)
     for batch in data:
         watched(*batch)
@@ -180,18 +187,9 @@ def measure(task: _Task, batch: str, candidates: Sequence[str], rounds: int) -> 
 def show(console: Console, rows: Sequence[Row]) -> None:
     """One table, and geometric means of speeds over each of the others."""
     table = Table()
-    columns = (
-        "model",
-        "batch",
-        "candidate",
-        "ms",
-        "least",
-        f"over {BASE}",
-        f"over {LOW}",
-        "error",
-        "INT8",
-        "compile s",
-    )
+    bases = [name for name in (FLOATS, BASE, LOW) if any(row.candidate == name for row in rows)]
+    ratios_over = [f"over {name}" for name in bases]
+    columns = ("model", "batch", "candidate", "ms", "least", *ratios_over, "error", "INT8", "compile s")
     for column in columns:
         table.add_column(column, justify="left" if column in columns[:3] else "right")
     by_name = {(row.model, row.batch, row.candidate): row for row in rows}
@@ -205,19 +203,19 @@ def show(console: Console, rows: Sequence[Row]) -> None:
         if row.failure is not None:
             table.add_row(row.model, row.batch, row.candidate, row.failure)
             continue
-        ratios = [f"{ratio:.2f}" if (ratio := over(row, name)) is not None else "-" for name in (BASE, LOW)]
+        ratios = [f"{ratio:.2f}" if (ratio := over(row, name)) is not None else "-" for name in bases]
         table.add_row(
             row.model, row.batch, row.candidate, f"{row.median_ms:.2f}", f"{min(row.times_ms):.2f}", *ratios,
             f"{row.error:.2e}", f"{row.int8} of {row.products}" if row.products else "-", f"{row.compile_s:.0f}",
         )  # fmt: skip
     console.print(table)
     for batch in dict.fromkeys(row.batch for row in rows):
-        for name in CANDIDATES[:-1]:
-            mixed = [row for row in rows if row.batch == batch and row.candidate == MIXED]
-            ratios = [ratio for row in mixed if (ratio := over(row, name)) is not None]
+        for own, name in ((own, name) for own in (ALONE, MIXED) for name in CANDIDATES if name != own):
+            ours = [row for row in rows if row.batch == batch and row.candidate == own]
+            ratios = [ratio for row in ours if (ratio := over(row, name)) is not None]
             if ratios:
                 mean = float(np.exp(np.mean(np.log(ratios))))
-                console.print(f"batch {batch}: {MIXED} over {name}, geometric mean of {len(ratios)}: {mean:.3f}")
+                console.print(f"batch {batch}: {own} over {name}, geometric mean of {len(ratios)}: {mean:.3f}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

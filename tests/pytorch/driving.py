@@ -9,12 +9,17 @@ import torch
 from torch import fx, nn
 from torch._inductor.compile_fx import compile_fx
 
+from mezzo.common.machine import find_machine
+from mezzo.plugins.discovery import target
 from mezzo.torch.compiler.backend import Backend
 from mezzo.torch.compiler.compiled import wrap
 from mezzo.torch.compiler.settings import read_settings
 from mezzo.torch.train.gradient_reduction import reduce_in
 
 BF16_EPS = 2.0**-8
+_PAIR_SUM = target("torch-cpu").pair_sum
+# Whether oneDNN's INT8 kernels add products in pairs in INT16 on this machine.
+IN_PAIRS = _PAIR_SUM is not None and _PAIR_SUM.saturates_on(find_machine())
 
 
 def without_code(module: fx.GraphModule, inputs: object, **ignored: object) -> Callable[..., Any]:

@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("torch.nn", reason="needs mezzo[torch]")
 
 import torch
+from driving import IN_PAIRS
 from torch import fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
@@ -32,7 +33,7 @@ from mezzo.torch.onednn.int8_kernels import (
 from mezzo.torch.torch_internals import select_decomp_table
 
 pytestmark = pytest.mark.skipif(
-    not (multiplies_int8() and convolves_int8()), reason="oneDNN has no INT8 kernels on this machine"
+    not (multiplies_int8(IN_PAIRS) and convolves_int8(IN_PAIRS)), reason="oneDNN has no INT8 kernels on this machine"
 )
 Follower = Callable[[Any, Any], Any]
 
@@ -59,9 +60,9 @@ def _operands(kind: str) -> tuple[Any, ...]:
     bias = torch.randn(_FEATURES, generator=generator)
     other = torch.randn(_ROWS, _FEATURES, *image, generator=generator)
     if kind == "linear":
-        return x, PACK_INT8_MATRIX(weight), INT8_SCALES(weight), bias, other
-    packed = PACK_INT8_FILTER(weight, 0.02, 120, [1, 1], [1, 1], [1, 1], 1, list(x.shape))
-    return x, packed, INT8_SCALES(weight), bias, other
+        return x, PACK_INT8_MATRIX(weight, IN_PAIRS), INT8_SCALES(weight, IN_PAIRS), bias, other
+    packed = PACK_INT8_FILTER(weight, IN_PAIRS, 0.02, 120, [1, 1], [1, 1], [1, 1], 1, list(x.shape))
+    return x, packed, INT8_SCALES(weight, IN_PAIRS), bias, other
 
 
 def _quantized(value: Any, dtype: torch.dtype = torch.uint8) -> Any:

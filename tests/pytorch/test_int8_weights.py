@@ -5,6 +5,7 @@ import pickle
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,17 +14,20 @@ import pytest
 pytest.importorskip("torch.nn", reason="needs mezzo[torch]")
 
 import torch
-from driving import generate_no_code
+from driving import IN_PAIRS, generate_no_code
 from torch import nn
 from torch.nn import functional as F
 
 import mezzo.torch
+from mezzo.contracts.calibrator import Grid
+from mezzo.formats.dtypes import DType
+from mezzo.quantize.arithmetic.weights import weight_parameters
 from mezzo.torch.compiler import scales
 from mezzo.torch.compiler.compiled import account
 from mezzo.torch.onednn.int8_kernels import INT8_SCALES, convolves_int8, multiplies_int8
 
 pytestmark = pytest.mark.skipif(
-    not (multiplies_int8() and convolves_int8()), reason="oneDNN has no INT8 kernels on this machine"
+    not (multiplies_int8(IN_PAIRS) and convolves_int8(IN_PAIRS)), reason="oneDNN has no INT8 kernels on this machine"
 )
 
 Module = Callable[[], nn.Module]
@@ -363,7 +367,7 @@ def test_training_and_weights_whose_changes_are_not_seen_keep_floats() -> None:
 
 def test_what_fails_its_self_test_stays_in_floats_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     generate_no_code(monkeypatch)
-    monkeypatch.setattr(scales, "multiplies_int8", lambda: False)
+    monkeypatch.setattr(scales, "multiplies_int8", lambda in_pairs: False)
     module = nn.Sequential(nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(120, 8))
     run = int8(module, 2, 8, 9, 7)
     assert error(run(rows(99, 2, 8, 9, 7)), module(rows(99, 2, 8, 9, 7))) < ERROR
@@ -377,8 +381,54 @@ def test_what_fails_its_self_test_stays_in_floats_and_says_so(monkeypatch: pytes
     assert "oneDNN's INT8 convolutions are of sequences and images" in node.because
 
 
-def test_scales_of_weights_are_those_of_the_planner() -> None:
+@pytest.mark.parametrize("in_pairs", [False, True])
+def test_scales_of_weights_are_those_of_the_planner(in_pairs: bool) -> None:
+    grid = Grid(dtype=DType.INT8, is_symmetric=True, is_narrow=True)
     for weight in (torch.randn(7, 33), torch.randn(5, 4, 3, 3) * torch.logspace(-30, 30, 5).view(-1, 1, 1, 1)):
-        largest = weight.double().abs().flatten(1).amax(1)
-        assert torch.equal(INT8_SCALES(weight), (largest / 127).float())
-    assert INT8_SCALES(torch.zeros(2, 3)).tolist() == [1, 1]
+        planned = weight_parameters(weight.numpy(), grid, 0, in_pairs)
+        assert INT8_SCALES(weight, in_pairs).tolist() == list(planned.scales)
+    assert INT8_SCALES(torch.zeros(2, 3), in_pairs).tolist() == [1, 1]
+
+
+class Peaked(nn.Module):
+    """Products whose weights and inputs are near the ends of their ranges: sums of pairs are the largest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turn, self.line, self.out = nn.Conv2d(6, 8, 3, padding=1), nn.Linear(64, 48), nn.Linear(48, 9)
+        for weight in (self.turn.weight, self.line.weight, self.out.weight):
+            weight.data = 1 - weight.detach() ** 2
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = F.relu(self.turn(x)).flatten(2)
+        result: torch.Tensor = self.out(F.relu(self.line(x)))
+        return result
+
+
+@pytest.mark.parametrize("is_frozen", [False, True])
+@pytest.mark.parametrize("asked", ["auto", "yes"])
+def test_the_largest_sums_are_right(asked: str, is_frozen: bool) -> None:
+    model, x = Peaked().eval(), 1 - 0.2 * torch.rand(4, 6, 8, 8)
+    compiled = mezzo.torch.compile(model, to="int8", data=[(x,)], freeze=is_frozen, reduce_range=asked)
+    answer, exact = compiled(x), model(x)
+    assert [graph.int8_products for graph in account(compiled).graphs] == [3]
+    # A step is 1/127 of a weight and 1/255 of an input, in each of three products.
+    assert (answer - exact).norm() <= 3 * (1 / 127 + 1 / 255) * exact.norm()
+
+
+@pytest.mark.parametrize(("features", "is_told"), [("avx2", True), ("avx2 avx512_bf16", False)])
+def test_emulated_floats_are_told(
+    features: str, is_told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    (tmp_path / "cpuinfo").write_text(f"flags : {features}\n")
+    monkeypatch.setattr("mezzo.common.machine.CPUINFO", tmp_path / "cpuinfo")
+    mezzo.torch.compile(nn.Linear(8, 8))(torch.randn(2, 8))
+    told = [str(each.message) for each in recwarn if "emulates" in str(each.message)]
+    wanted = (
+        "this CPU has no amx_bf16 or avx512_bf16: PyTorch emulates matmuls and convolutions in bf16, many times slower"
+        " than in FP32; in inference to='int8' with data gains here"
+    )
+    assert told == ([wanted] if is_told else [])
+    torch._dynamo.reset()
+    mezzo.torch.compile(nn.ReLU())(torch.randn(2, 8))
+    assert len([each for each in recwarn if "emulates" in str(each.message)]) == len(told)

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch.nn", reason="needs mezzo[torch]")
 
 import torch
-from driving import generate_no_code
+from driving import IN_PAIRS, generate_no_code
 from torch import nn
 
 import mezzo.torch
@@ -22,7 +22,7 @@ from mezzo.torch.compiler import scales
 from mezzo.torch.compiler.compiled import account
 from mezzo.torch.onednn.int8_kernels import multiplies_int8
 
-pytestmark = pytest.mark.skipif(not multiplies_int8(), reason="oneDNN has no INT8 kernels on this machine")
+pytestmark = pytest.mark.skipif(not multiplies_int8(IN_PAIRS), reason="oneDNN has no INT8 kernels on this machine")
 
 
 @pytest.fixture(autouse=True)
@@ -112,7 +112,7 @@ def test_a_machine_without_the_kernels_refuses_the_plan(tmp_path: Path, monkeypa
     run = made()
     run(rows(99))
     mezzo.torch.save_plan(run, tmp_path / "plan.json")
-    monkeypatch.setattr(scales, "multiplies_int8", lambda: False)
+    monkeypatch.setattr(scales, "multiplies_int8", lambda in_pairs: False)
     with pytest.raises(InputError, match=r"plan .* runs 'first/addmm' in int8, and oneDNN's INT8 matmuls fail"):
         mezzo.torch.compile(run._orig_mod, plan=tmp_path / "plan.json")(rows(99))
 

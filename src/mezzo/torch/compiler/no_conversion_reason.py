@@ -6,7 +6,7 @@ from typing import NamedTuple
 from mezzo.aten.read.read import facts_of
 from mezzo.common.machine import find_machine
 from mezzo.contracts.plans import PlannedNode
-from mezzo.formats.dtypes import HIGH
+from mezzo.formats.dtypes import FORMATS, HIGH
 from mezzo.ir.nodes import Kind
 from mezzo.report.layout.names import join_some
 from mezzo.tables.facts import HEAVY
@@ -78,9 +78,10 @@ def tell_emulated(planned: RewrittenGraph, target: Target) -> str | None:
         if row is None or row.cost not in HEAVY or gain is None:
             continue
         if gain.is_faster_on(machine) is False:
+            word = FORMATS[gain.dtype].words[0]
             return (
                 f"this CPU has no {' or '.join(gain.needs)}: PyTorch emulates matmuls and"
-                f" convolutions in {gain.dtype}, many times slower than in FP32; in inference"
-                " to='int8' with data gains here"
+                f" convolutions in {word}, many times slower than in FP32; in inference to='int8'"
+                " with data gains here"
             )
     return None
