@@ -167,6 +167,7 @@ def _jobs(
             product is None
             or shape is None
             or len(graph.uses[weight]) != 1
+            or weight in graph.shared
             or not _is_known(graph, quantized, weight, data)
         ):
             continue

@@ -1,9 +1,9 @@
 """Smooth quant: moves activation outliers into the weights that read them, by a factor per channel
 in constants alone: the producer is divided by it, the weights are multiplied.
 
-The producer needs per-channel constants (LayerNormalization, Mul, matmul or convolution), may have
-a Relu after it, and its constants and result must have no other readers. The strength is chosen per
-value by the error of its reading layers on data.
+The producer needs per-channel constants (a norm, Mul, matmul or convolution), may have a Relu after
+it, and its constants and result must have no other readers. The strength is chosen per value by the
+error of its reading layers on data.
 
 Source: Xiao et al., "SmoothQuant", 2023; Nagel et al., "Data-Free Quantization", 2019, for
 consecutive layers.
@@ -30,7 +30,7 @@ from mezzo.planner.options import Options
 from mezzo.quantize.arithmetic.arithmetic import laid, round_trip
 from mezzo.quantize.arithmetic.correction import smoothing_scales
 from mezzo.quantize.arithmetic.parameters import parameters_for
-from mezzo.quantize.arithmetic.products import Convolution, Floats, Product
+from mezzo.quantize.arithmetic.products import Convolution, Floats, Matrix, Product
 from mezzo.quantize.arithmetic.weights import weight_parameters
 from mezzo.quantize.paired_error_test import Errors
 from mezzo.quantize.product_layouts import is_own_constant, layout_of
@@ -47,8 +47,10 @@ _WEIGHTS = Grid(dtype=DType.INT8, is_symmetric=True, is_narrow=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """A value to scale per channel. `made`: its producer's constants and channel axes."""
+class ScaledValue:
+    """A value to scale per channel. `made`: its producer's constants and channel axes. `read`: its
+    readers' weights.
+    """
 
     value: int
     axis: int
@@ -104,7 +106,7 @@ def smoothed(
     graph, quantized = reading.graph, options.planning.quantized
     places = [
         place
-        for place in _places(graph, judged.quantizing.units)
+        for place in find_places(graph, judged.quantizing.units)
         if graph.values[place.value].name in quantized
     ]
     if not places:
@@ -120,12 +122,12 @@ def smoothed(
         )
         factors = trial.best()
         if factors is not None and trial.is_shown(factors, held_out_statistics[place.value].kept):
-            corrections += _corrections(graph, place, factors)
+            corrections += scaling_corrections(graph, place, factors)
     return tuple(corrections)
 
 
 def _watch(
-    model: Model, planned: Reading, places: Sequence[_Place], dataset: Dataset
+    model: Model, planned: Reading, places: Sequence[ScaledValue], dataset: Dataset
 ) -> dict[int, _Seen]:
     axes = {place.value: place.axis for place in places}
     statistics = {value: _Seen() for value in axes}
@@ -137,7 +139,7 @@ def _watch(
     return statistics
 
 
-def _corrections(graph: Graph, place: _Place, factors: Floats) -> Iterator[Correction]:
+def scaling_corrections(graph: Graph, place: ScaledValue, factors: Floats) -> Iterator[Correction]:
     """Divide the producer's constants by the factors, and multiply the weights."""
     inverse = tuple(map(float, np.float32(1) / factors))
     for value, axis in place.made:
@@ -151,7 +153,7 @@ def _corrections(graph: Graph, place: _Place, factors: Floats) -> Iterator[Corre
 class _Trial:
     """Evaluates channel factors on the samples of a value."""
 
-    place: _Place
+    place: ScaledValue
     seen: _Seen
     weights: Mapping[int, Floats]
     how: Quantization
@@ -247,7 +249,7 @@ def _largest(numbers: Floats, axis: int) -> Floats:
 # -- search for places -----------------------------------------------------------------------------
 
 
-def _places(graph: Graph, units: Sequence[QuantizedUnit]) -> Iterator[_Place]:
+def find_places(graph: Graph, units: Sequence[QuantizedUnit]) -> Iterator[ScaledValue]:
     """Values whose channels may be scaled. They share no constants, so are independent."""
     readers: dict[int, list[QuantizedUnit]] = {}
     for unit in units:
@@ -272,7 +274,7 @@ def _places(graph: Graph, units: Sequence[QuantizedUnit]) -> Iterator[_Place]:
         }
         if producers and not constants & used:
             used |= constants
-            yield _Place(value=value, axis=axis, made=producers, read=tuple(reads))
+            yield ScaledValue(value=value, axis=axis, made=producers, read=tuple(reads))
 
 
 def _read(graph: Graph, value: int, unit: QuantizedUnit) -> _Reader | None:
@@ -300,7 +302,7 @@ def _read(graph: Graph, value: int, unit: QuantizedUnit) -> _Reader | None:
 def _made(graph: Graph, value: int, axis: int, count: int) -> tuple[tuple[int, int], ...] | None:
     """The constants that produce a value's channels, each with its axis; None if not alone."""
     node = graph.nodes[graph.values[value].producer]
-    while node.kind is Kind.OP and node.op == "Relu" and node.inputs[0] is not None:
+    while node.kind is Kind.OP and node.op in ("Relu", "relu") and node.inputs[0] is not None:
         if len(graph.uses[node.inputs[0]]) != 1:
             return None
         node = graph.nodes[graph.values[node.inputs[0]].producer]
@@ -322,20 +324,23 @@ def _constants(
     graph: Graph, node: Node, axis: int, count: int
 ) -> tuple[tuple[int, int], ...] | None:
     """A node's constants with an entry per channel, and their axes; None if unsupported."""
+    product = layout_of(graph, node)
     match node.op:
-        case "LayerNormalization" if axis == -1 and node.attributes.get("axis", -1) == -1:
-            return tuple((value, 0) for value in node.inputs[1:3] if value is not None)
-        case "Mul" if axis == -1:
+        case "LayerNormalization" | "layer_norm" | "native_layer_norm":
+            is_of_channels = axis == -1 and node.attributes.get("axis", -1) == -1
+            return _affine(node) if is_of_channels and node.operand(1) is not None else None
+        case "_native_batch_norm_legit_no_training":
+            return _affine(node) if axis == 1 and node.operand(1) is not None else None
+        case "Mul" | "mul" if axis == -1:
             named = [
                 operand
                 for operand in node.inputs
                 if operand is not None and graph.shapes.get(operand) == (count,)
             ]
             return ((named[0], 0),) if len(named) == 1 else None
-        case "Conv" if axis == 1 and layout_of(graph, node) is not None:
-            return tuple((value, 0) for value in node.inputs[1:3] if value is not None)
-        case "Gemm" if axis == -1 and layout_of(graph, node) is not None:
-            across = 0 if node.attributes.get("transB") else 1
+        case _ if axis == 1 and isinstance(product, Convolution):
+            return _affine(node)
+        case "Gemm" | "linear" | "addmm" if axis == -1 and isinstance(product, Matrix):
             weight, offsets = node.inputs[1], node.inputs[2:3]
             assert weight is not None, "it has a layout"
             biases = tuple(
@@ -343,8 +348,13 @@ def _constants(
                 for value in offsets
                 if value is not None
             )
-            return ((weight, across), *biases)
+            return ((weight, 0 if product.is_transposed else 1), *biases)
     return None
+
+
+def _affine(node: Node) -> tuple[tuple[int, int], ...]:
+    """A node's weight and bias, whose first axis is that of the channels."""
+    return tuple((value, 0) for value in node.inputs[1:3] if value is not None)
 
 
 def _is_own(graph: Graph, value: int) -> bool:
