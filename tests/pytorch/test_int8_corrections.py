@@ -4,8 +4,9 @@ them.
 
 import io
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ from mezzo.formats.quantization import Quantization
 from mezzo.planner.choices.quantized_parameters import quantized_ports
 from mezzo.planner.options import read_options, replay_options
 from mezzo.quantize.arithmetic.arithmetic import quantize, round_trip
-from mezzo.quantize.product_layouts import is_own_constant, layout_of
+from mezzo.quantize.product_layouts import is_own_constant, layout_of, weight_of
 from mezzo.quantize.smooth_quant import find_places, scaling_corrections
 from mezzo.torch.saved_plans import spell_plans
 
@@ -225,6 +226,20 @@ def test_the_same_corrections_are_kept_as_of_the_onnx_model(name: str) -> None:
     assert [each.value for each in ours.plan.corrected] == [each.value for each in theirs.plan.corrected]
 
 
+def test_programs_of_core_operators_have_the_same_corrections() -> None:
+    """A weight is transposed for its only matmul there."""
+    data = [{"input": rows("perceptron", seed).numpy()} for seed in range(12)]
+    program = program_of("perceptron").run_decompositions()
+    core = mezzo.convert(program, to="int8", target="torch-cpu", data=data, correct="smooth,weights")
+    whole = convert("perceptron", "smooth,weights")
+    assert [text.partition(";")[0] for text in told(core).values()] == [
+        text.partition(";")[0] for text in told(whole).values()
+    ]
+    assert error_of(core) == pytest.approx(error_of(whole), rel=0.02)
+    for name, how in core.plan.quantized:
+        assert not how.turned or core.model.state_dict[name].dtype is torch.int8
+
+
 def test_corrected_weights_are_saved_and_loaded(tmp_path: Path) -> None:
     result = convert("perceptron", "smooth,weights", dst=tmp_path / "int8.pt2")
     again = torch.export.load(tmp_path / "int8.pt2").module()
@@ -253,7 +268,10 @@ class Norms(nn.Module):
         return self.conv(torch.relu(self.norm(x)))
 
 
-SMOOTHED = {**{f"random {seed}": lambda seed=seed: random_network(seed) for seed in range(12)}, "norms": Norms}
+SMOOTHED: dict[str, Callable[[], nn.Module]] = {
+    "norms": Norms,
+    **{f"random {seed}": partial(random_network, seed) for seed in range(12)},
+}
 
 
 @pytest.mark.parametrize("name", SMOOTHED)
@@ -293,9 +311,11 @@ def test_a_product_is_rows_by_columns(name: str) -> None:
     for program in (export(module, (x,)), export(module, (x,)).run_decompositions()):
         graph = open_model(program, progress=None).read(DType.BFLOAT16).graph
         (node,) = (node for node in graph.nodes if layout_of(graph, node) is not None)
-        product = layout_of(graph, node)
-        assert product is not None
-        weight = module.weight.numpy().T if node.op in ("addmm", "mm") else module.weight.numpy()
+        found_weight = weight_of(graph, node)
+        assert found_weight is not None
+        value, product = found_weight
+        assert graph.values[value].name == "weight"
+        weight = module.weight.numpy()
         bias = 0.0 if module.bias is None else module.bias.numpy()
         answers = product.rows(x.numpy().reshape(-1, 6) if node.op in ("addmm", "mm") else x.numpy(), 10**6)
         found = np.concatenate([*(answers @ product.columns(weight))], axis=1) + bias
@@ -366,14 +386,29 @@ def test_values_of_two_programs_have_the_scales_of_the_first(seed: int) -> None:
             assert np.allclose(ours[name], theirs[name], rtol=1e-4, atol=1e-6), f"seed {seed}: {name}"
 
 
-def test_weights_that_share_memory_part_where_one_is_corrected() -> None:
+def test_a_weight_of_two_layers_is_not_corrected() -> None:
     module = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8))
     module[2].weight = module[0].weight
-    program = export(module, (torch.zeros(2, 8),))
-    graph = open_model(program, progress=None).read(DType.BFLOAT16).graph
-    names = {graph.values[node.inputs[1]].name for node in graph.nodes if node.op == "linear" and node.inputs[1]}
-    assert len(names) == 1  # one value, with two readers: no correction is tried
-    assert not any(is_own_constant(graph, at) for at, value in enumerate(graph.values) if value.name in names)
+    graph = open_model(export(module, (torch.zeros(2, 8),)), progress=None).read(DType.BFLOAT16).graph
+    weights = {weight_of(graph, node)[0] for node in graph.nodes if weight_of(graph, node)}  # type: ignore[index]
+    assert len(weights) == 1 and not any(is_own_constant(graph, weight) for weight in weights)
+
+
+def test_names_of_one_weight_still_share_what_is_corrected() -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.other = nn.Linear(64, 64), nn.Linear(64, 64)
+            self.other.weight = self.used.weight
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.used(x)
+
+    program = export(Named().eval(), (torch.zeros(2, 64),))
+    data = [{"x": torch.randn(2, 64, generator=torch.Generator().manual_seed(seed)).numpy()} for seed in range(4)]
+    plan = mezzo.convert(program, to="int8", target="torch-cpu", data=data, correct="none").plan
+    state = mezzo.convert(program, plan=with_random_turns(program, plan, 0)).model.state_dict
+    assert state["used.weight"].dtype is torch.int8 and state["other.weight"] is state["used.weight"]
 
 
 @pytest.mark.parametrize(

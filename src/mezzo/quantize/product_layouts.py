@@ -30,6 +30,21 @@ def layout_of(graph: Graph, node: Node) -> Product | None:
     return None
 
 
+def weight_of(graph: Graph, node: Node) -> tuple[int, Product] | None:
+    """The weight of a matmul or convolution, and its layout; None as in `layout_of`. A matrix that
+    is transposed for one matmul is the weight itself.
+    """
+    product, operand = layout_of(graph, node), node.operand(1)
+    if product is None or operand is None:
+        return None
+    maker = graph.producer(operand)
+    is_transposed = maker.op == "permute" and maker.attributes.get("perm") == (1, 0)
+    source = maker.operand(0) if is_transposed and len(graph.uses[operand]) == 1 else None
+    if source is None or not isinstance(product, Matrix):
+        return operand, product
+    return source, Matrix(is_transposed=not product.is_transposed)
+
+
 def _is_of_batches(graph: Graph, node: Node, shape: Sequence[int]) -> bool:
     """Whether a convolution's input has a batch axis, which PyTorch's may lack."""
     data = node.inputs[0]

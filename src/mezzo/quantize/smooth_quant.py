@@ -33,7 +33,7 @@ from mezzo.quantize.arithmetic.parameters import parameters_for
 from mezzo.quantize.arithmetic.products import Convolution, Floats, Matrix, Product
 from mezzo.quantize.arithmetic.weights import weight_parameters
 from mezzo.quantize.paired_error_test import Errors
-from mezzo.quantize.product_layouts import is_own_constant, layout_of
+from mezzo.quantize.product_layouts import is_own_constant, weight_of
 
 # Candidate strengths from 0 to 1, without 0, which changes nothing.
 _ALPHAS = (0.35, 0.5, 0.65, 0.8, 1.0)
@@ -281,14 +281,16 @@ def _read(graph: Graph, value: int, unit: QuantizedUnit) -> _Reader | None:
     """The weight by which a unit multiplies a value, as a `_Reader`; None if it is unsupported."""
     node = graph.nodes[unit.nodes[0]]
     weight = next((read for read in unit.reads if read.operand.is_weight), None)
-    product = layout_of(graph, node)
+    layout = weight_of(graph, node)
     if (
         weight is None
-        or product is None
+        or layout is None
+        or layout[0] != weight.value
         or node.inputs[0] != value
         or not _is_own(graph, weight.value)
     ):
         return None
+    product = layout[1]
     rank = len(graph.shapes[weight.value])
     axis = None if weight.operand.axis is None else weight.operand.axis % rank
     if not isinstance(product, Convolution):
@@ -324,7 +326,7 @@ def _constants(
     graph: Graph, node: Node, axis: int, count: int
 ) -> tuple[tuple[int, int], ...] | None:
     """A node's constants with an entry per channel, and their axes; None if unsupported."""
-    product = layout_of(graph, node)
+    weight, product = weight_of(graph, node) or (None, None)
     match node.op:
         case "LayerNormalization" | "layer_norm" | "native_layer_norm":
             is_of_channels = axis == -1 and node.attributes.get("axis", -1) == -1
@@ -341,11 +343,10 @@ def _constants(
         case _ if axis == 1 and isinstance(product, Convolution):
             return _affine(node)
         case "Gemm" | "linear" | "addmm" if axis == -1 and isinstance(product, Matrix):
-            weight, offsets = node.inputs[1], node.inputs[2:3]
             assert weight is not None, "it has a layout"
             biases = tuple(
                 (value, len(graph.shapes.get(value) or (0,)) - 1)
-                for value in offsets
+                for value in node.inputs[2:3]
                 if value is not None
             )
             return ((weight, 0 if product.is_transposed else 1), *biases)
