@@ -62,6 +62,7 @@ _UNRUN = {
     "needs ray": 2,
     "needs tokenizers": 2,
     "needs torch, onnxscript and onnxruntime": 1,
+    "needs torch and scikit-learn": 1,
     "needs torch, scikit-learn and torchcrepe": 1,
     "needs torch": 63,
     "needs accelerate, torch": 4,

@@ -145,6 +145,14 @@ def test_biases_are_corrected_in_their_own_constants() -> None:
         assert bool(named) is told(result)["bias"].startswith("kept")
 
 
+def test_one_number_for_all_channels_is_not_corrected() -> None:
+    proto = model(1)
+    for tensor in proto.graph.initializer:
+        if tensor.name == "b1":
+            tensor.CopyFrom(numpy_helper.from_array(np.array([0.1], np.float32), "b1"))
+    assert convert(proto, 1, correct="bias").plan.corrected == ()
+
+
 def test_a_constant_written_as_a_list_of_floats_is_corrected() -> None:
     text = """<ir_version: 10, opset_import: ["" : 21]> g (float[2] x) => (float[2] y) {
         b = Constant<value_floats = [1.0, 2.0]> ()

@@ -7,7 +7,6 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from mezzo.common.errors import InputError
-from mezzo.contracts.corrections import LEAVE
 from mezzo.contracts.frontend import Frontend, Progress, Words
 from mezzo.formats.dtypes import LOW_DTYPES
 from mezzo.plugins.discovery import target_for_device
@@ -31,7 +30,6 @@ class TorchFrontend(Frontend):
     )
     formats = (*LOW_DTYPES, "int8")
     rescales = True
-    corrections = (LEAVE,)
 
     @property
     def usual_target(self) -> str | None:

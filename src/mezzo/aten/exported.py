@@ -105,6 +105,7 @@ class _Exporter:
         self.stored: dict[tuple[int, object], torch.Tensor] = {}  # by weight id and calls applied
 
     def export(self) -> ExportedProgram:
+        self._exchange()
         casts = frozenset(self.result.casts)
         stored = [
             node for node in self.graph.nodes if node.name in casts or node.target in QUANTIZE
@@ -115,6 +116,22 @@ class _Exporter:
                 self._store(path[0], path[1:])
         self._hold_constants()
         return self._rebuild()
+
+    def _exchange(self) -> None:
+        """Store the weights that corrections have changed."""
+        for node in self.graph.find_nodes(op="placeholder"):
+            weight = self.result.program.weights.get(node.name)
+            target = self.specs[node.name].target
+            if weight is None or target is None:
+                continue
+            assert weight.tensor is not None, "an exported program has its weights"
+            home, elements = self._home_of(target), weight.tensor()
+            if elements is not home[target]:
+                changed = _alike(elements, home[target])
+                self._replace_everywhere(home, home[target], changed, target)
+
+    def _home_of(self, target: str) -> dict[str, Any]:
+        return self.constants if target in self.constants else self.state
 
     def _hold_constants(self) -> None:
         """Make constants that the edits have added inputs of the graph, as buffers, before those of
@@ -160,7 +177,7 @@ class _Exporter:
         spec, cast = self.specs[weight.name], path[-1]
         target = spec.target
         assert target is not None, "weights have names"
-        home = self.constants if target in self.constants else self.state
+        home = self._home_of(target)
         low = self._converted(home[target], path)
         if set(weight.users) <= set(path):
             self._replace_everywhere(home, home[target], low, target)
@@ -199,11 +216,7 @@ class _Exporter:
             for node in path:
                 target: Any = node.target
                 results[node] = target(*fx.map_arg(node.args, held))
-            low = results[path[-1]]
-            is_parameter = isinstance(weight, torch.nn.Parameter)
-            self.stored[id(weight), calls] = (
-                torch.nn.Parameter(low, requires_grad=False) if is_parameter else low
-            )
+            self.stored[id(weight), calls] = _alike(results[path[-1]], weight)
         return self.stored[id(weight), calls]
 
     def _replace_everywhere(
@@ -249,3 +262,9 @@ class _Exporter:
             range_constraints=copy.deepcopy(old.range_constraints),
             constants=self.constants,
         )
+
+
+def _alike(numbers: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Elements as a parameter, if the weight that they replace is one."""
+    is_parameter = isinstance(weight, torch.nn.Parameter)
+    return torch.nn.Parameter(numbers, requires_grad=False) if is_parameter else numbers

@@ -8,6 +8,7 @@ from mezzo.aten.edit.rescaling import rescale_in_place
 from mezzo.aten.model import TorchModel, own_reading
 from mezzo.aten.program import Program
 from mezzo.aten.read.read import TorchReading, read_program
+from mezzo.contracts.corrections import Correction
 from mezzo.contracts.frontend import Progress
 from mezzo.contracts.plans import Edit, Rescaling
 from mezzo.contracts.reading import Reading as AnyReading
@@ -48,6 +49,10 @@ class HandedModel(TorchModel):
         if result.fault is not None:
             self.restore()
         return result
+
+    def corrected(self, corrections: Sequence[Correction]) -> "HandedModel":
+        assert not corrections, "a compiler's graph reads the caller's own weights"
+        return self
 
     def restore(self) -> None:
         """Undo all edits of the graph."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from mezzo.aten import FRONTEND
 from mezzo.aten.edit.apply import Rewritten, apply_edits
+from mezzo.aten.edit.constants import correct
 from mezzo.aten.edit.rescaling import rescaled_copy
 from mezzo.aten.lab.program_lab import TorchLab
 from mezzo.aten.program import Program, dtype_of
@@ -114,7 +115,7 @@ class TorchModel:
                 yield value, np.ldexp(weight.tensor().detach().cpu().numpy(), weight.exponent)
 
     def widened(self, ports: Collection[str] = ()) -> "TorchModel":
-        """The model itself: targets for PyTorch do not quantize."""
+        """The model itself: what a program has in lower floats stays so."""
         return self
 
     def widening_obstacle(self) -> str | None:
@@ -148,8 +149,7 @@ class TorchModel:
         return self
 
     def corrected(self, corrections: Sequence[Correction]) -> "TorchModel":
-        assert not corrections, "what is not quantized is not corrected"
-        return self
+        return self.of(correct(self.read(), corrections)) if corrections else self
 
     def apply(self, reading: AnyReading, edits: Sequence[Edit]) -> Rewritten:
         return apply_edits(own_reading(reading), edits)

@@ -81,6 +81,20 @@ class Program:
         """The weights and their products with powers of two, by node name."""
         return {**self.weights, **self.scaled}
 
+    def way_from_weight(self, holder: fx.Node) -> list[fx.Node]:
+        """A constant's nodes, from its last product with a power of two back to the weight."""
+        path = [holder]
+        while path[-1].name in self.scaled:
+            path.append(path[-1].all_input_nodes[0])
+        return path
+
+    def shares_elements(self, holder: fx.Node) -> bool:
+        """Whether another constant has the elements of this one, times a power of two."""
+        sources = self.way_from_weight(holder)[1:]
+        return any(len(source.users) > 1 for source in sources) or any(
+            user.name in self.scaled for user in holder.users
+        )
+
     def copied(self) -> fx.Graph:
         """A copy of the graph whose nodes have the same names, in the same order."""
         graph = copy.deepcopy(self.graph)

@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from mezzo.common.errors import InputError
-from mezzo.contracts.corrections import STEPS
 from mezzo.contracts.reading import Artifact, Extract, Reading
 from mezzo.formats.dtypes import DType
 from mezzo.formats.format_words import FORMAT_WORDS
@@ -52,9 +51,8 @@ class Frontend(ABC):
     the version of the dialect from which a weight in blocks can be dequantized;
     `casts_since`: that from which a low float can be cast, where that is not the first; `rewrites`:
     whether models can be written with operators in place of others before they are planned;
-    `rescales`: whether values can have power-of-two scales; `corrections`: steps of `correct` that
-    its models can take. Every source is offered to every front end, so importing one must not load
-    its libraries.
+    `rescales`: whether values can have power-of-two scales. Every source is offered to every front
+    end, so importing one must not load its libraries.
     """
 
     name: ClassVar[str]
@@ -67,7 +65,6 @@ class Frontend(ABC):
     casts_since: ClassVar[Mapping[DType, int]] = MappingProxyType({})
     rewrites: ClassVar[bool] = False
     rescales: ClassVar[bool] = False
-    corrections: ClassVar[Collection[str]] = STEPS
 
     @property
     def usual_target(self) -> str | None:

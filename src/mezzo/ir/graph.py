@@ -102,6 +102,8 @@ class Graph:
     marks: Mapping[int, DType | None] = field(default_factory=dict, compare=False)
     # By id of a function's formal input: the operand bound to it, for those not carried by a tie.
     entered: Mapping[int, int] = field(default_factory=dict, compare=False)
+    # Constants whose elements are also those of another one, times a power of two.
+    shared: frozenset[int] = field(default=frozenset(), compare=False)
     # By value id: statistics of FP64 constants, and the elements of small integer constants.
     wide_constants: Mapping[int, ConstantFacts] = field(default_factory=dict, compare=False)
     integers: Mapping[int, tuple[int, ...]] = field(default_factory=dict, compare=False)

@@ -108,12 +108,13 @@ def bias_of(graph: Graph, number: int) -> LayerBias | None:
     bias = operands[use.operand] if use.operand < len(operands) else None
     if bias is None or not is_own_constant(graph, bias) or bias not in graph.shapes:
         return None
-    shape = graph.shapes[bias]
+    shape, made_shape = graph.shapes[bias], graph.shapes.get(output)
+    axis = 1 if isinstance(product, Convolution) else -1
     if not shape or any(size != 1 for size in shape[:-1]):
         return None
-    return LayerBias(
-        output, 1 if isinstance(product, Convolution) else -1, bias, use, len(shape) - 1
-    )
+    if made_shape is not None and made_shape[axis] not in (None, shape[-1]):
+        return None  # one number for all channels
+    return LayerBias(output, axis, bias, use, len(shape) - 1)
 
 
 def _few(dataset: Dataset) -> Iterator[Batch]:

@@ -62,11 +62,6 @@ def correct_parameters(
     limited = in_time(seen, session.has_time)
     trials = None if unseen is None else Trials(in_time(unseen, session.has_time))
     for step in (step for step in options.steps if step in (LEAVE, SMOOTH, WEIGHTS)):
-        if step not in model.frontend.corrections:
-            now = now.noting(
-                f"correction {step}: left, as a model in {model.frontend.words.form} has none"
-            )
-            continue
         if seen.seed is not None:
             now = now.noting(
                 f"correction {step}: left, as data drawn at random shows nothing of what helps"

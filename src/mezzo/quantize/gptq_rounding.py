@@ -23,7 +23,7 @@ from mezzo.quantize.arithmetic.products import Floats, InputMoments, Product
 from mezzo.quantize.arithmetic.weights import weight_grid
 from mezzo.quantize.calibration import add_offsets
 from mezzo.quantize.paired_error_test import Errors
-from mezzo.quantize.product_layouts import layout_of
+from mezzo.quantize.product_layouts import weight_of
 
 # Limit on the size of a second-moment matrix: more inputs are split into blocks.
 _BLOCK = 2048
@@ -160,19 +160,16 @@ def _jobs(
     for unit in units:
         node = graph.nodes[unit.nodes[0]]
         by_kind = {read.operand.is_weight: read for read in unit.reads}
-        if (
-            node.scope
-            or len(unit.reads) != 2
-            or by_kind.keys() != {True, False}
-            or by_kind[True].use.operand != 1
-        ):
+        layout = weight_of(graph, node)
+        if node.scope or len(unit.reads) != 2 or by_kind.keys() != {True, False} or layout is None:
             continue
-        weight, data = by_kind[True].value, by_kind[False].value
-        product, shape = layout_of(graph, node), graph.shapes.get(weight)
+        (weight, product), data = layout, by_kind[False].value
+        shape = graph.shapes.get(weight)
         if (
-            product is None
+            by_kind[True].value != weight
             or shape is None
             or len(graph.uses[weight]) != 1
+            or weight in graph.shared
             or not _is_known(graph, quantized, weight, data)
         ):
             continue

@@ -1,9 +1,9 @@
 """Smooth quant: moves activation outliers into the weights that read them, by a factor per channel
 in constants alone: the producer is divided by it, the weights are multiplied.
 
-The producer needs per-channel constants (LayerNormalization, Mul, matmul or convolution), may have
-a Relu after it, and its constants and result must have no other readers. The strength is chosen per
-value by the error of its reading layers on data.
+The producer needs per-channel constants (a norm, Mul, matmul or convolution), may have a Relu after
+it, and its constants and result must have no other readers. The strength is chosen per value by the
+error of its reading layers on data.
 
 Source: Xiao et al., "SmoothQuant", 2023; Nagel et al., "Data-Free Quantization", 2019, for
 consecutive layers.
@@ -31,10 +31,10 @@ from mezzo.planner.options import Options
 from mezzo.quantize.arithmetic.arithmetic import laid, round_trip
 from mezzo.quantize.arithmetic.correction import smoothing_scales
 from mezzo.quantize.arithmetic.parameters import parameters_for
-from mezzo.quantize.arithmetic.products import Convolution, Floats, Product
+from mezzo.quantize.arithmetic.products import Convolution, Floats, Matrix, Product
 from mezzo.quantize.arithmetic.weights import weight_grid, weight_parameters
 from mezzo.quantize.paired_error_test import Errors
-from mezzo.quantize.product_layouts import is_own_constant, layout_of
+from mezzo.quantize.product_layouts import is_own_constant, weight_of
 from mezzo.tables.quantized_kernels import Operand
 
 # Candidate strengths from 0 to 1, without 0, which changes nothing.
@@ -48,8 +48,10 @@ _TOGETHER = 1 << 22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """A value to scale per channel. `made`: its producer's constants and channel axes."""
+class ScaledValue:
+    """A value to scale per channel. `made`: its producer's constants and channel axes. `read`: its
+    readers' weights.
+    """
 
     value: int
     axis: int
@@ -108,7 +110,7 @@ def smoothed(
     graph, quantized = reading.graph, options.planning.quantized
     places = [
         place
-        for place in _places(graph, judged.quantizing.units)
+        for place in find_places(graph, judged.quantizing.units)
         if graph.values[place.value].name in quantized
     ]
     if not places:
@@ -124,12 +126,12 @@ def smoothed(
         )
         factors = trial.best()
         if factors is not None and trial.is_shown(factors, held_out_statistics[place.value].kept):
-            corrections += _corrections(graph, place, factors)
+            corrections += scaling_corrections(graph, place, factors)
     return tuple(corrections)
 
 
 def _watch(
-    model: Model, planned: Reading, places: Sequence[_Place], dataset: Dataset
+    model: Model, planned: Reading, places: Sequence[ScaledValue], dataset: Dataset
 ) -> dict[int, _Seen]:
     axes = {place.value: place.axis for place in places}
     statistics = {value: _Seen() for value in axes}
@@ -141,7 +143,7 @@ def _watch(
     return statistics
 
 
-def _corrections(graph: Graph, place: _Place, factors: Floats) -> Iterator[Correction]:
+def scaling_corrections(graph: Graph, place: ScaledValue, factors: Floats) -> Iterator[Correction]:
     """Divide the producer's constants by the factors, and multiply the weights."""
     inverse = tuple(map(float, np.float32(1) / factors))
     for value, axis in place.made:
@@ -155,7 +157,7 @@ def _corrections(graph: Graph, place: _Place, factors: Floats) -> Iterator[Corre
 class _Trial:
     """Evaluates channel factors on the samples of a value."""
 
-    place: _Place
+    place: ScaledValue
     seen: _Seen
     weights: Mapping[int, Floats]
     how: Quantization
@@ -253,7 +255,7 @@ def _largest(numbers: Floats, axis: int) -> Floats:
 # -- search for places -----------------------------------------------------------------------------
 
 
-def _places(graph: Graph, units: Sequence[QuantizedUnit]) -> Iterator[_Place]:
+def find_places(graph: Graph, units: Sequence[QuantizedUnit]) -> Iterator[ScaledValue]:
     """Values whose channels may be scaled. They share no constants, so are independent."""
     readers: dict[int, list[QuantizedUnit]] = {}
     for unit in units:
@@ -278,21 +280,23 @@ def _places(graph: Graph, units: Sequence[QuantizedUnit]) -> Iterator[_Place]:
         }
         if producers and not constants & used:
             used |= constants
-            yield _Place(value=value, axis=axis, made=producers, read=tuple(reads))
+            yield ScaledValue(value=value, axis=axis, made=producers, read=tuple(reads))
 
 
 def _read(graph: Graph, value: int, unit: QuantizedUnit) -> _Reader | None:
     """The weight by which a unit multiplies a value, as a `_Reader`; None if it is unsupported."""
     node = graph.nodes[unit.nodes[0]]
     weight = next((read for read in unit.reads if read.operand.is_weight), None)
-    product = layout_of(graph, node)
+    layout = weight_of(graph, node)
     if (
         weight is None
-        or product is None
+        or layout is None
+        or layout[0] != weight.value
         or node.inputs[0] != value
         or not _is_own(graph, weight.value)
     ):
         return None
+    product = layout[1]
     rank = len(graph.shapes[weight.value])
     axis = None if weight.operand.axis is None else weight.operand.axis % rank
     reader = partial(_Reader, weight.value, product, weight.operand, axis)
@@ -307,7 +311,7 @@ def _read(graph: Graph, value: int, unit: QuantizedUnit) -> _Reader | None:
 def _made(graph: Graph, value: int, axis: int, count: int) -> tuple[tuple[int, int], ...] | None:
     """The constants that produce a value's channels, each with its axis; None if not alone."""
     node = graph.nodes[graph.values[value].producer]
-    while node.kind is Kind.OP and node.op == "Relu" and node.inputs[0] is not None:
+    while node.kind is Kind.OP and node.op in ("Relu", "relu") and node.inputs[0] is not None:
         if len(graph.uses[node.inputs[0]]) != 1:
             return None
         node = graph.nodes[graph.values[node.inputs[0]].producer]
@@ -329,29 +333,36 @@ def _constants(
     graph: Graph, node: Node, axis: int, count: int
 ) -> tuple[tuple[int, int], ...] | None:
     """A node's constants with an entry per channel, and their axes; None if unsupported."""
+    weight, product = weight_of(graph, node) or (None, None)
     match node.op:
-        case "LayerNormalization" if axis == -1 and node.attributes.get("axis", -1) == -1:
-            return tuple((value, 0) for value in node.inputs[1:3] if value is not None)
-        case "Mul" if axis == -1:
+        case "LayerNormalization" | "layer_norm" | "native_layer_norm":
+            is_of_channels = axis == -1 and node.attributes.get("axis", -1) == -1
+            return _affine(node) if is_of_channels and node.operand(1) is not None else None
+        case "_native_batch_norm_legit_no_training":
+            return _affine(node) if axis == 1 and node.operand(1) is not None else None
+        case "Mul" | "mul" if axis == -1:
             named = [
                 operand
                 for operand in node.inputs
                 if operand is not None and graph.shapes.get(operand) == (count,)
             ]
             return ((named[0], 0),) if len(named) == 1 else None
-        case "Conv" if axis == 1 and layout_of(graph, node) is not None:
-            return tuple((value, 0) for value in node.inputs[1:3] if value is not None)
-        case "Gemm" if axis == -1 and layout_of(graph, node) is not None:
-            across = 0 if node.attributes.get("transB") else 1
-            weight, offsets = node.inputs[1], node.inputs[2:3]
+        case _ if axis == 1 and isinstance(product, Convolution):
+            return _affine(node)
+        case "Gemm" | "linear" | "addmm" if axis == -1 and isinstance(product, Matrix):
             assert weight is not None, "it has a layout"
             biases = tuple(
                 (value, len(graph.shapes.get(value) or (0,)) - 1)
-                for value in offsets
+                for value in node.inputs[2:3]
                 if value is not None
             )
-            return ((weight, across), *biases)
+            return ((weight, 0 if product.is_transposed else 1), *biases)
     return None
+
+
+def _affine(node: Node) -> tuple[tuple[int, int], ...]:
+    """A node's weight and bias, whose first axis is that of the channels."""
+    return tuple((value, 0) for value in node.inputs[1:3] if value is not None)
 
 
 def _is_own(graph: Graph, value: int) -> bool:

@@ -91,8 +91,13 @@ def _names_in(plan: Plan) -> tuple[str, ...]:
 
 
 def _fitting(plan: Plan, where: str) -> Plan:
-    """The plan. Raises InputError: it is of a graph that planning has changed."""
-    if plan.scaled or plan.corrected or plan.parts:
+    """The plan. Raises InputError: it is of a graph that planning has changed, or corrects."""
+    if plan.corrected or any(how.turned for _, how in plan.quantized):
+        raise InputError(
+            f"{where} corrects weights, and a compiled module reads its own; leave 'corrected' and"
+            " 'turned' out"
+        )
+    if plan.scaled or plan.parts:
         raise InputError(
             f"{where} changes numbers or nodes of its graph, which a plan file of a compiled module"
             " cannot say; compile with out_of_range='protect'"

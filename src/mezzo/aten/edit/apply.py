@@ -9,14 +9,15 @@ import torch
 from torch import fx
 
 from mezzo.aten import blocks
+from mezzo.aten.edit.constants import exchange
 from mezzo.aten.edit.journal import EditJournal
-from mezzo.aten.edit.quantizing import calls_of, described, parameters_of, tensors_of
+from mezzo.aten.edit.quantizing import calls_of, described, parameters_of, tensors_of, turn
 from mezzo.aten.edit.refreshing import Refresher
 from mezzo.aten.program import FROM_DTYPE, TORCH_DTYPES, Program
 from mezzo.aten.read.origins import inherited
 from mezzo.aten.read.read import TorchReading
 from mezzo.aten.read.retype import CAST, as_dtype, fake_mode_of
-from mezzo.common.errors import ContractError
+from mezzo.common.errors import ContractError, InputError
 from mezzo.contracts.frontend import Fault
 from mezzo.contracts.plans import (
     AddCast,
@@ -60,6 +61,8 @@ def apply_edits(reading: TorchReading, edits: Sequence[Edit]) -> Rewritten:
 def edit_in_place(reading: TorchReading, edits: Sequence[Edit], journal: EditJournal) -> Rewritten:
     """Apply edits to the graph that was read. The journal can undo them."""
     program = reading.program
+    are_nearest = all(not edit.how.turned for edit in edits if isinstance(edit, Quantize))
+    assert are_nearest, "a compiler's graph reads the caller's own weights"
     return _Applier(reading, edits, program.graph, journal, program.owner).apply()
 
 
@@ -86,7 +89,7 @@ class _Applier:
     ) -> None:
         """`owner`: the module that gets constants of the edited graph."""
         self.reading, self.edits, self.graph, self.journal = reading, edits, graph, journal
-        program = reading.program
+        self.program = program = reading.program
         self.twin: dict[fx.Node, fx.Node] = dict(zip(program.graph.nodes, graph.nodes, strict=True))
         self.mode = fake_mode_of(program.graph)
         self.native = {edit.value: edit.dtype for edit in edits if isinstance(edit, Retype)}
@@ -111,7 +114,7 @@ class _Applier:
         fault = self._refused() or self._unplanned()
         casts = tuple(node.name for node in self.graph.nodes if node in self.casts)
         return Rewritten(
-            program=replace(self.reading.program, graph=self.graph, owner=self.owner),
+            program=replace(self.program, graph=self.graph, owner=self.owner),
             casts=casts,
             fault=fault,
         )
@@ -163,9 +166,10 @@ class _Applier:
         fake = source.meta["val"]
         integers = as_dtype(self.mode, fake, FROM_DTYPE[how.dtype])
         behind, scales, zero_points = self.journal.behind(source), None, None
+        if how.turned:
+            self._turn(value, how)
         if how.axis is not None:
-            name = self.reading.graph.values[value].name
-            tensors = tensors_of(how, name)
+            tensors = tensors_of(how)
             scales = behind = self._constant(behind, "scales", tensors[0])
             zero_points = behind = self._constant(behind, "zero_points", tensors[1])
         parameters = parameters_of(how, scales, zero_points)
@@ -180,6 +184,22 @@ class _Applier:
         )
         self.retyped |= {quantized, form}
         return form
+
+    def _turn(self, value: int, how: Quantization) -> None:
+        """Give the edited program a weight that the quantize operator rounds as GPTQ chose."""
+        graph, holder = self.reading.graph, self.reading.holders[value]
+        record = graph.values[value]
+        fault = f"the plan rounds {record.name!r} by GPTQ"
+        if len(graph.uses[value]) > 1:
+            raise InputError(
+                f"{fault}, which several operators read; take 'turned' out of the plan"
+            )
+        if len(how.turned) != -(-record.elements // 8):
+            raise InputError(
+                f"{fault} with {len(how.turned)} bytes of bits, and its {record.elements} elements"
+                f" take {-(-record.elements // 8)}; take 'turned' out of the plan"
+            )
+        self.program = exchange(self.program, holder, lambda numbers: turn(numbers, how), fault)
 
     def _constant(self, behind: fx.Node, word: str, tensor: torch.Tensor) -> fx.Node:
         """Insert a constant of the graph's module."""

@@ -5,12 +5,12 @@ kernels of oneDNN, and exporters write QuantizeLinear and DequantizeLinear.
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch.fx.passes.shape_prop import TensorMetadata
 
 from mezzo.aten.program import FROM_DTYPE
 from mezzo.aten.torch_internals import QUANTIZED_DECOMPOSED
-from mezzo.common.errors import InputError
 from mezzo.formats.quantization import Quantization
 
 _OPERATORS: Any = QUANTIZED_DECOMPOSED
@@ -48,20 +48,34 @@ def described(value: torch.Tensor) -> dict[str, Any]:
     return {"val": value, "tensor_meta": about}
 
 
-def tensors_of(how: Quantization, name: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scales and zero points of channels. Raises InputError: weight `name` is rounded by GPTQ."""
-    if how.turned:
-        raise InputError(
-            f"weight {name!r} is rounded by GPTQ, which quantize operators cannot say; take"
-            " correct='none'"
-        )
+def tensors_of(how: Quantization) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scales and zero points of channels."""
     return torch.tensor(how.scales), torch.tensor(how.zero_points, dtype=torch.int64)
 
 
 def round_through_integers(numbers: torch.Tensor, how: Quantization) -> torch.Tensor:
     """Quantize and dequantize an FP32 tensor."""
     quantize, dequantize = calls_of(how)
-    scales, zero_points = (parameter.to(numbers.device) for parameter in tensors_of(how, ""))
+    scales, zero_points = (parameter.to(numbers.device) for parameter in tensors_of(how))
     parameters = parameters_of(how, scales, zero_points)
+    numbers = turn(numbers, how) if how.turned else numbers
     result: torch.Tensor = dequantize(quantize(numbers, *parameters), *parameters)
     return result
+
+
+def turn(weight: torch.Tensor, how: Quantization) -> torch.Tensor:
+    """The FP32 weight whose quantization rounds the elements in `how.turned` to their farther
+    neighbour, as GPTQ chose: all elements are integers times a scale, so that any order of
+    operations rounds them back to these integers.
+    """
+    along = [1] * weight.dim()
+    if how.axis is not None:
+        along[how.axis] = -1
+    scales, zero_points = (each.to(weight.device).view(along) for each in tensors_of(how))
+    steps, (low, high) = weight / scales, how.span
+    nearest = steps.round()
+    bits = np.unpackbits(np.frombuffer(how.turned, np.uint8), count=weight.numel())
+    is_turned = torch.from_numpy(bits.view(bool)).view(weight.shape).to(weight.device)
+    farther = torch.where(steps >= nearest, nearest + 1, nearest - 1)
+    integers = torch.where(is_turned, farther, nearest)
+    return integers.clamp(low - zero_points, high - zero_points) * scales

@@ -50,8 +50,8 @@ class ProgramSide:
     name: str
     is_reference: bool
 
-    def load(self, shown: Mapping[fx.Node, str]) -> Run:
-        """Prepare a run that also returns the intermediate values in `shown`."""
+    def load(self, shown: Mapping[fx.Node, str], exponents: Mapping[str, int]) -> Run:
+        """Prepare a run that also returns the values in `shown`, times powers of two, by name."""
         runner = AtenRunner(self.program, self.arithmetic)
 
         def run(feeds: Feeds) -> Answers:
@@ -59,7 +59,8 @@ class ProgramSide:
 
             def watch(node: fx.Node, numbers: torch.Tensor) -> None:
                 if node in shown:
-                    intermediates[shown[node]] = np.ldexp(array_of(numbers), exponent_of(node))
+                    name = shown[node]
+                    intermediates[name] = np.ldexp(array_of(numbers), exponents.get(name, 0))
 
             answers = runner.run(feeds, watch if shown else None)
             return answers | intermediates
@@ -85,7 +86,8 @@ class AtenSessions:
     """Both programs, ready to run."""
 
     def __init__(self, pair: "AtenPair", layers: Layers) -> None:
-        self._reference = pair.sides[0].load({layer.ours: name for name, layer in layers.items()})
+        ours = {layer.ours: name for name, layer in layers.items()}
+        self._reference = pair.sides[0].load(ours, {})
         self._candidate = pair.candidate(layers)
 
     def run(self, feeds: Feeds, apart: Feeds | None = None) -> tuple[Answers, Answers]:
@@ -144,8 +146,15 @@ class AtenPair:
         return AtenSessions(self, layers)
 
     def candidate(self, layers: Layers = MappingProxyType({})) -> Run:
-        """Prepare the candidate alone. Feeds and outputs use the reference's names."""
-        answer = self.sides[1].load({layer.theirs: name for name, layer in layers.items()})
+        """Prepare the candidate alone. Feeds and outputs use the reference's names, and values its
+        power-of-two scales.
+        """
+        exponents = {
+            name: exponent_of(layer.theirs) - exponent_of(layer.ours)
+            for name, layer in layers.items()
+        }
+        theirs = {layer.theirs: name for name, layer in layers.items()}
+        answer = self.sides[1].load(theirs, exponents)
 
         def run(feeds: Feeds) -> Answers:
             answers = answer(self._match.rename_feeds(feeds))

@@ -1,8 +1,8 @@
 """Normalized attributes of ATen operators: axes, epsilons, bounds and scalar operands under ONNX
 names.
 Structure rules and estimates use ONNX's names: `axis`, `axes`, `keepdims`, `epsilon`,
-`kernel_shape`, `strides`, `alpha`. Arguments without such a name keep their own. This module does
-not import torch.
+`kernel_shape`, `strides`, `pads`, `alpha`. Arguments without such a name keep their own. This
+module does not import torch.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,8 +37,10 @@ _STORAGE = frozenset(
 )
 _WORDS: Mapping[str, str] = MappingProxyType(
     {
+        "dilation": "dilations",
         "eps": "epsilon",
         "from": "low",
+        "groups": "group",
         "keepdim": "keepdims",
         "max_val": "max",
         "min_val": "min",
@@ -57,6 +59,8 @@ _ONLY_OF: Mapping[str, frozenset[str]] = MappingProxyType(
         "to": frozenset({"uniform", "random"}),
     }
 )
+_CONVOLUTIONS = frozenset({"_convolution", "conv1d", "conv2d", "conv3d", "convolution"})
+_AUTO_PADS = MappingProxyType({"same": "SAME_UPPER", "valid": "VALID"})
 _FLOATS = frozenset({"epsilon", "low", "high", "mean", "scale"})
 _NAMED_REDUCTIONS = MappingProxyType({"sum": "add", "prod": "mul", "amax": "max", "amin": "min"})
 _LOSS_REDUCTIONS = ("none", "mean", "sum")
@@ -241,6 +245,15 @@ def _window(op: str, row: OpFacts | None, value: object) -> Arguments:
     return {"kernel_shape": sizes * rank if len(sizes) == 1 else sizes}
 
 
+def _padding(op: str, row: OpFacts | None, value: object) -> Arguments:
+    """Translate a convolution's padding: sizes that hold for both ends of each axis, or a word."""
+    if op not in _CONVOLUTIONS:
+        return {"padding": value}
+    if isinstance(value, tuple):
+        return {"pads": value * 2}
+    return {"auto_pad": _AUTO_PADS.get(value, value) if isinstance(value, str) else value}
+
+
 def _reduction(op: str, row: OpFacts | None, value: object) -> Arguments:
     """Translate a scatter or loss reduction, given by name or by ATen's integer code."""
     if isinstance(value, str):
@@ -268,6 +281,7 @@ _SPECIAL: Mapping[str, Callable[[str, OpFacts | None, object], Arguments]] = Map
         "kernel_size": _window,
         "mode": _mode,
         "normalized_shape": _last_axes,
+        "padding": _padding,
         "reduce": _reduction,
         "reduction": _reduction,
     }

@@ -132,6 +132,12 @@ class _Reader:
             modules=self.modules,
             marks=self.marks,
             shapes=self.shapes,
+            shared=frozenset(
+                number
+                for number in self.held
+                if (holder := self.holders[number]) is not None
+                and self.program.shares_elements(holder)
+            ),
             lines=lines_of([calls[0] if calls else None for calls in self.calls]),
         )
         return TorchReading(

@@ -124,6 +124,12 @@ def read_settings(
                 "option 'io' is of converted models: what a compiled one takes and gives has the"
                 " types that its code gives it; cast there"
             )
+        elif name == "correct":
+            raise InputError(
+                "option 'correct' is of exported programs, whose weights are stored: a compiled"
+                " module's own may change; use mezzo.convert(torch.export.export(model, ...),"
+                " correct=...) and run its result with torch.compile, or leave 'correct' out"
+            )
         elif key in known_options:
             inductor[key] = value
         else:

@@ -119,8 +119,7 @@ class Attempts:
         attempt = lifted or self._protect(options)
         if attempt.is_wrong:
             attempt = self._with_last_in_floats(attempt)
-        is_able = BIAS in self.model.frontend.corrections
-        if is_able and BIAS in options.steps and scale_data is not None and scale_data.seed is None:
+        if BIAS in options.steps and scale_data is not None and scale_data.seed is None:
             return self._with_biases(attempt, scale_data)
         return attempt
 
