@@ -159,6 +159,19 @@ def test_this_machine_decides_unless_told(
     assert all(("may be wrong" in note) is (asked == "no") for note in told)
 
 
+@pytest.mark.parametrize("asked", ["yes", "no"])
+def test_a_replayed_plan_keeps_its_scales_and_is_told_where_they_saturate(
+    asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mezzo.planner.options.find_machine", lambda: _SERVER)
+    model, batches = _model("conv", np.random.default_rng(0))
+    made = mezzo.convert(model, to="int8", target="onnxruntime-cpu", data=batches, reduce_range=asked)
+    monkeypatch.setattr("mezzo.planner.options.find_machine", lambda: _PLAIN)
+    again = mezzo.convert(model, plan=made.plan)
+    assert _pairs(again.model) == _pairs(made.model)
+    assert any("results on this machine may be wrong" in note for note in again.summary.notes) is (asked == "no")
+
+
 def test_only_int8_and_its_targets_are_concerned() -> None:
     model, batches = _model("conv", np.random.default_rng(0))
     wanted = "reduce_range is 'yes', and the INT8 kernels of target 'tensorrt' sum in INT32; leave it out"

@@ -246,9 +246,9 @@ def test_repairs_that_are_chosen_cost_least_of_all_sets(monkeypatch: pytest.Monk
         return best
 
     monkeypatch.setattr(range_repair._Trials, "best", check)
-    for seed in range(30):
+    for seed in range(18):
         mezzo.convert(_random_chain(random.Random(seed)), to="fp16", data=_batches(), target="any", policy="aggressive")
-    assert len(tried) > 8 and sum(count > 1 for count in tried) > 4
+    assert len(tried) > 4 and sum(count > 1 for count in tried) > 2
 
 
 _FAINT = """g (float[N,32] x) => (float[N,8] y) {

@@ -89,6 +89,7 @@ def replay(model: Model, options: Options, given: Plan) -> Decided:
         plan=replace(
             given,
             edits=edits,
+            notes=(*given.notes, *(note for note in options.notes if note not in given.notes)),
             gain=_gain_of(given),
             make_weights=lambda: planned_weights(problem, planning, edits),
         ),

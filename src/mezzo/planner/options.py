@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mezzo.common.errors import InputError
 from mezzo.common.machine import find_machine
@@ -485,8 +485,13 @@ def replay_options(given: Mapping[str, object], plan: Plan) -> Options:
     spells_norms = built_in is not None and bool(built_in.norm_quotients)
     if plan.line.quantized is None and not spells_norms:
         return read_options(Request(to=to, out_of_range=out_of_range, fuse=fuse))
-    # The target's table decides where Quantize nodes go and which norms its runtime matches.
-    return read_options(Request(to=to, out_of_range=out_of_range, fuse=fuse, target=target))  # type: ignore[arg-type]  # its own field
+    # The target's table decides where Quantize nodes go and which norms its runtime matches; scales
+    # are the plan's, whatever the machine.
+    settled: dict[str, Any] = {
+        "target": target,
+        "reduce_range": "yes" if recorded.get("reduce_range") == "yes" else "no",
+    }
+    return read_options(Request(to=to, out_of_range=out_of_range, fuse=fuse, **settled))
 
 
 def _read_dtype(
