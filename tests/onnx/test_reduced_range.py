@@ -148,7 +148,7 @@ def test_no_pair_of_weights_can_saturate(correct: str) -> None:
 def test_this_machine_decides_unless_told(
     asked: str, machine: Machine, is_reduced: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mezzo.planner.options.find_machine", lambda: machine)
+    monkeypatch.setattr("mezzo.planner.choices.reduced_range.find_machine", lambda: machine)
     monkeypatch.setattr("mezzo.tuning.repair.runtime_check.find_runtime", lambda profiler, target: None)
     model, batches = _model("conv", np.random.default_rng(0))
     made = mezzo.convert(model, to="int8", target="onnxruntime-cpu", data=batches, reduce_range=asked)
@@ -163,10 +163,10 @@ def test_this_machine_decides_unless_told(
 def test_a_replayed_plan_keeps_its_scales_and_is_told_where_they_saturate(
     asked: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mezzo.planner.options.find_machine", lambda: _SERVER)
+    monkeypatch.setattr("mezzo.planner.choices.reduced_range.find_machine", lambda: _SERVER)
     model, batches = _model("conv", np.random.default_rng(0))
     made = mezzo.convert(model, to="int8", target="onnxruntime-cpu", data=batches, reduce_range=asked)
-    monkeypatch.setattr("mezzo.planner.options.find_machine", lambda: _PLAIN)
+    monkeypatch.setattr("mezzo.planner.choices.reduced_range.find_machine", lambda: _PLAIN)
     again = mezzo.convert(model, plan=made.plan)
     assert _pairs(again.model) == _pairs(made.model)
     assert any("results on this machine may be wrong" in note for note in again.summary.notes) is (asked == "no")

@@ -36,6 +36,7 @@ from mezzo.formats.format_words import (
 )
 from mezzo.formats.precision_line import PrecisionLine, uniform
 from mezzo.planner.choices.gains import SMALLEST, choose_by_tables, choose_format
+from mezzo.planner.choices.reduced_range import reduces_range
 from mezzo.planner.plan_options import PlanningOptions
 from mezzo.planner.recording import name_content
 from mezzo.plugins.discovery import default_target, settle_name
@@ -177,7 +178,7 @@ def read_options(request: Request) -> Options:
     target = chosen_target(to, request.target)
     check_quantizes(words, target)
     is_dynamic = _finds_ranges(request, words, target)
-    is_reduced, pairs = _reduces_range(request, words, target)
+    is_reduced, pairs = reduces_range(request, words, target)
     policy = _read_policy(request.policy)
     io: dict[str, DType] = {}
     default: DType | None = HIGH
@@ -238,36 +239,6 @@ def read_options(request: Request) -> Options:
         calibrator=request.calibrator,
         steps=read_steps(request.correct),
     )
-
-
-def _reduces_range(
-    request: Request, words: Sequence[str], target: Target
-) -> tuple[bool, tuple[str, ...]]:
-    """Whether scales of weights keep the sums of two products within INT16, and a note where this
-    machine's CPU adds them so. Raises InputError: asked of a target that sums in INT32.
-    """
-    asked, sums = request.reduce_range, target.pair_sum
-    if "int8" not in words or (asked != "yes" and sums is None):
-        return False, ()
-    if sums is None:
-        raise InputError(
-            f"{option('reduce_range')} is 'yes', and the INT8 kernels of target {target.name!r} sum"
-            " in INT32; leave it out"
-        )
-    is_needed = sums.saturates_on(find_machine())
-    if asked == "no" and is_needed:
-        return False, (
-            f"without {' or '.join(sums.unless)} INT8 products are added in pairs in INT16, which"
-            f" may saturate: results on this machine may be wrong; {option('reduce_range')} keeps"
-            " them right",
-        )
-    if asked == "auto" and is_needed:
-        return True, (
-            f"without {' or '.join(sums.unless)}, as on this machine, INT8 products are added in"
-            " pairs in INT16: weights have scales with which no pair saturates;"
-            f" {option('reduce_range')} decides otherwise",
-        )
-    return asked == "yes", ()
 
 
 def refuse_stored_floats(options: Options) -> None:
