@@ -23,6 +23,7 @@ from mezzo.contracts.calibrator import Grid
 from mezzo.formats.dtypes import DType
 from mezzo.quantize.arithmetic.weights import weight_parameters
 from mezzo.torch.compiler import scales
+from mezzo.torch.compiler.backend import tell_once
 from mezzo.torch.compiler.compiled import account
 from mezzo.torch.onednn.int8_kernels import INT8_SCALES, convolves_int8, multiplies_int8
 
@@ -424,6 +425,7 @@ def test_emulated_floats_are_told(
 ) -> None:
     (tmp_path / "cpuinfo").write_text(f"flags : {features}\n")
     monkeypatch.setattr("mezzo.common.machine.CPUINFO", tmp_path / "cpuinfo")
+    tell_once.cache_clear()
     mezzo.torch.compile(nn.Linear(8, 8))(torch.randn(2, 8))
     told = [str(each.message) for each in recwarn if "emulates" in str(each.message)]
     wanted = (

@@ -1,5 +1,6 @@
 """The Dynamo backend: compiles graphs with Inductor, a planning pass and cached low weights."""
 
+import functools
 import sys
 import warnings
 import weakref
@@ -179,7 +180,7 @@ class Backend:
         if reason is not None and reason.is_unmeant:
             warnings.warn(reason.because, stacklevel=2)
         if planning.emulated is not None:
-            warnings.warn(planning.emulated, stacklevel=2)
+            tell_once(planning.emulated)
         if planning.fault is not None:
             return refusing(planning.fault)
         added = len(edited.inputs) - len(inputs)
@@ -308,3 +309,9 @@ def register() -> None:
     """Register the backend with `torch.compile` if mezzo's package metadata is not installed."""
     if "mezzo" not in torch.compiler.list_backends(exclude_tags=()):
         register_backend(mezzo, name="mezzo")
+
+
+@functools.cache
+def tell_once(message: str) -> None:
+    """Warn once in a process: Dynamo makes Python forget what it has warned of."""
+    warnings.warn(message, stacklevel=3)
