@@ -47,7 +47,7 @@ _UNRUN = {
     "needs openvino": 2,
     "needs networks of other packages": 12,
     "needs openvino, the files of the commands above, and twelve minutes of a quiet machine": 1,
-    "needs torch, nncf and openvino, each in an environment of its own, and an hour": 2,
+    "needs torch, nncf and openvino, each in an environment of its own, and an hour": 3,
     "needs what int8_training.py makes, and minutes": 1,
     "needs what int8_training.py makes, nncf and openvino, and minutes": 1,
     "needs torch, nncf, amd-quark, openvino, each in an environment of its own, and minutes": 1,

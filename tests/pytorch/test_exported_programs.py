@@ -13,6 +13,7 @@ from random_modules import WIDTH, RandomModule
 from torch import nn
 from torch.export import Dim, ExportedProgram, export
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import mezzo
 from mezzo.aten.program import TORCH_DTYPES
@@ -56,7 +57,8 @@ def precisions(plan: mezzo.Plan) -> dict[str, str]:
 def test_answers_err_by_the_format_and_keep_their_types(seed: int, to: str) -> None:
     module = RandomModule(seed).eval()
     result = mezzo.convert(exported(module, data(seed)), to=to).model
-    exact = RandomModule(seed).eval().double()(data(seed).double())
+    with sdpa_kernel(SDPBackend.MATH):  # flash attention is wrong with an FP32 mask beside FP64, on AVX2
+        exact = RandomModule(seed).eval().double()(data(seed).double())
     for answer, right in zip(result.module()(data(seed)), exact, strict=True):
         assert answer.dtype is torch.float32
         size = max(float(right.norm()), 1e-3 * right.numel() ** 0.5)

@@ -95,7 +95,9 @@ def program_of(name: str) -> ExportedProgram:
 
 def convert(name: str, steps: str, **options: Any) -> mezzo.Converted:
     data = [{"input": rows(name, seed).numpy()} for seed in range(12)]
-    return mezzo.convert(program_of(name), to="int8", target="torch-cpu", data=data, correct=steps, **options)
+    return mezzo.convert(
+        program_of(name), to="int8", target="torch-cpu", data=data, correct=steps, reduce_range="no", **options
+    )
 
 
 def error_of(result: mezzo.Converted) -> float:
@@ -217,7 +219,9 @@ def test_the_same_corrections_are_kept_as_of_the_onnx_model(name: str) -> None:
     torch.onnx.export(NETWORKS[name][0](), (rows(name, 0),), file, dynamic_axes={"input": {0: "n"}}, **options)
     model = onnx.load_from_string(file.getvalue())
     data = [{"input": rows(name, seed).numpy()} for seed in range(12)]
-    theirs = mezzo.convert(model, to="int8", target="openvino-cpu", data=data, correct="smooth,weights")
+    theirs = mezzo.convert(
+        model, to="int8", target="openvino-cpu", data=data, correct="smooth,weights", reduce_range="no"
+    )
     ours = convert(name, "smooth,weights")
     for step in ("smooth", "weights"):
         assert told(ours)[step].partition(",")[0] == told(theirs)[step].partition(",")[0]
@@ -230,7 +234,7 @@ def test_programs_of_core_operators_have_the_same_corrections() -> None:
     """A weight is transposed for its only matmul there."""
     data = [{"input": rows("perceptron", seed).numpy()} for seed in range(12)]
     program = program_of("perceptron").run_decompositions()
-    core = mezzo.convert(program, to="int8", target="torch-cpu", data=data, correct="smooth,weights")
+    core = mezzo.convert(program, to="int8", target="torch-cpu", data=data, correct="smooth,weights", reduce_range="no")
     whole = convert("perceptron", "smooth,weights")
     assert [text.partition(";")[0] for text in told(core).values()] == [
         text.partition(";")[0] for text in told(whole).values()

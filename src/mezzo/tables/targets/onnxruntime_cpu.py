@@ -364,7 +364,7 @@ TARGET = Target(
             source=(
                 "ResNet-50, one image, two threads, AMX: 2.7 times as fast as FP32; MatMul, 1024"
                 " and 2048 wide, one thread, AMX: 1.8 to 4.1 times at one row, 2.5 to 5.4 at 64;"
-                " AVX2 alone: ResNet-50 1.6 times, BERT 1.4 times"
+                " AVX2 alone: ResNet-50 1.8 times, BERT 1.6 times"
             ),
             since=_SINCE,
             speeds=(2.4, 4.3),

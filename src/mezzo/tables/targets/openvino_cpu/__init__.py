@@ -380,7 +380,7 @@ TARGET = Target(
             source=(
                 "ResNet-50, one image, two threads, AMX: 4.5 ms in INT8, 7.2 ms in BF16, 26.3 ms in"
                 f" FP32; {_SPEEDS_MEASURED}: 1.7 to 1.8 times, at 64 rows 7.4 to 9.4 times FP32's"
-                " speed; AVX2 alone: ResNet-50 2.0 to 2.4 times, BERT .8 to 1.0 times"
+                " speed; AVX2 alone: ResNet-50 2.1 times, BERT .94 times"
             ),
             since=SINCE,
             speeds=(1.8, 8.0),
