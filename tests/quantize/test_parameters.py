@@ -1,5 +1,7 @@
 """Scales and zero points hold a range whole, zero exactly, and a bias beside its sum."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -17,7 +19,7 @@ from mezzo.quantize.arithmetic.parameters import (
     parameters_for,
     quantize_bias,
 )
-from mezzo.quantize.arithmetic.weights import weight_parameters
+from mezzo.quantize.arithmetic.weights import largest_pairs, weight_parameters
 
 U8, S8 = Grid(dtype=DType.UINT8), Grid(dtype=DType.INT8, is_symmetric=True)
 NARROW = Grid(dtype=DType.INT8, is_symmetric=True, is_narrow=True)
@@ -173,3 +175,21 @@ def test_bias_has_the_scale_of_its_products() -> None:
     assert how == Quantization(dtype=DType.INT32, scales=(0.125, 1.5), zero_points=(0, 0), axis=0)
     assert quantize_bias(np.float32([1.0, -3.75]), how).tolist() == [8, -2]
     assert bias_parameters(data, Quantization(dtype=DType.INT8, scales=(2.0,), zero_points=(0,))).axis is None
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (3, 4, 3, 3), (2, 6, 5), (4,), (3, 0)])
+def test_pairs_are_those_of_all_neighbours_in_any_pieces(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    slices = rng.standard_normal(shape).astype(np.float32)
+    whole = largest_pairs(slices)
+    monkeypatch.setattr("mezzo.quantize.arithmetic.weights._PIECE", 1)
+    assert np.array_equal(largest_pairs(slices), whole)
+    assert whole.shape == shape[:1] and (whole >= np.abs(slices).reshape(shape[0], -1).max(axis=1, initial=0)).all()
+    for row, largest in zip(slices, whole, strict=True):
+        by_rows = row.reshape(row.shape or (1,))
+        orders = [by_rows.ravel(), np.moveaxis(by_rows, 0, -1).ravel()]
+        for order in orders:
+            for left, right in itertools.pairwise(order):
+                assert left * right < 0 or abs(left + right) <= largest

@@ -1,5 +1,6 @@
 """Parameters of quantized weights, from their largest magnitude."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,8 @@ from mezzo.tables.quantized_kernels import Operand
 
 Doubles = npt.NDArray[np.float64]
 Floats = npt.NDArray[np.float32]
+# Elements whose pairs are added together.
+_PIECE = 1 << 22
 
 
 def weight_parameters(
@@ -58,6 +61,13 @@ def largest_pairs(slices: Floats) -> Doubles:
     """The largest sum of the magnitudes of two neighbours of one sign in each slice: along every
     axis, and in memory order with either end of the axes last, as kernels lay out what they sum.
     """
+    size = max(math.prod(slices.shape[1:]), 1)
+    step = max(_PIECE // size, 1)
+    pieces = [_pairs(slices[at : at + step]) for at in range(0, len(slices), step)]
+    return np.concatenate([np.zeros(0), *pieces])
+
+
+def _pairs(slices: Floats) -> Doubles:
     flat = slices.reshape(len(slices), -1)
     largest = np.abs(flat).max(axis=1, initial=0.0)
     orders = [flat, np.moveaxis(slices, 1, -1).reshape(flat.shape)] if slices.ndim > 2 else [flat]
@@ -66,8 +76,7 @@ def largest_pairs(slices: Floats) -> Doubles:
         for part in (np.maximum(ordered, 0), np.maximum(-ordered, 0)):
             sums = part[..., 1:] + part[..., :-1]
             largest = np.maximum(largest, sums.reshape(len(slices), -1).max(axis=1, initial=0.0))
-    result: Doubles = largest.astype(np.float64)
-    return result
+    return np.asarray(largest, np.float64)
 
 
 def _ends(rows: Floats) -> tuple[Doubles, Doubles]:
