@@ -11,9 +11,7 @@ without.
 
 import argparse
 import json
-import logging
 import sys
-import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,7 +19,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 from rich.table import Table
-from torch_int8_trained import TASKS, Task
+from torch_int8_trained import TASKS, Task, measured
 
 import mezzo
 
@@ -75,13 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cache", type=Path, default=Path("out/int8"), help="folder of trained networks")
     parser.add_argument("--json", type=Path, help="where the rows go")
     given = parser.parse_args(arguments)
-    warnings.filterwarnings("ignore")
-    logging.disable(logging.WARNING)
-    rows: list[Row] = []
-    for name in given.only:
-        task = TASKS[name](given.cache)
-        with torch.no_grad():
-            rows += measure(name, task, given.correct)
+    rows = measured(given.only, given.cache, lambda name, task: measure(name, task, given.correct))
     table = Table(box=None)
     for column in ("network", "correct", "kept", "error", "right, %", "in INT8"):
         table.add_column(column, justify="left" if column in ("network", "correct", "kept") else "right")

@@ -27,11 +27,11 @@ import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
+from torch_int8 import PRODUCTS
 from torch_speed import describe_torch_environment
 
 import mezzo.torch
 
-PRODUCTS = frozenset({"addmm", "bmm", "convolution", "mm"})
 BATCH = 64
 CALIBRATED, HELD_OUT = 320, 512  # frames of sound
 RATE, FRAME = 16_000, 1024
@@ -155,6 +155,18 @@ def measure(name: str, task: Task, formats: Sequence[str], is_frozen: bool, max_
     return rows
 
 
+def measured(names: Sequence[str], cache: Path, of_one: Callable[[str, Task], list[Any]]) -> list[Any]:
+    """The rows of every network by name, without PyTorch's warnings and without gradients."""
+    warnings.filterwarnings("ignore")
+    logging.disable(logging.WARNING)
+    rows: list[Any] = []
+    for name in names:
+        task = TASKS[name](cache)
+        with torch.no_grad():
+            rows += of_one(name, task)
+    return rows
+
+
 def show(rows: Sequence[Row], console: Console) -> None:
     table = Table(box=None)
     for column in ("network", "to", "right, %", "error", "in INT8"):
@@ -174,13 +186,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cache", type=Path, default=Path("out/int8"), help="folder of trained networks")
     parser.add_argument("--json", type=Path, help="where the rows go")
     given = parser.parse_args(arguments)
-    warnings.filterwarnings("ignore")
-    logging.disable(logging.WARNING)
-    rows: list[Row] = []
-    for name in given.only:
-        task = TASKS[name](given.cache)
-        with torch.no_grad():
-            rows += measure(name, task, given.to, given.frozen, given.max_error)
+    rows = measured(
+        given.only, given.cache, lambda name, task: measure(name, task, given.to, given.frozen, given.max_error)
+    )
     show(rows, Console(width=100))
     if given.json:
         given.json.parent.mkdir(parents=True, exist_ok=True)

@@ -145,6 +145,10 @@ class Gain:
         has = [machine.has(need) for need in self.needs]
         return True if True in has else None if None in has else False
 
+    def feature_on(self, machine: "Machine") -> str | None:
+        """The first needed feature that a machine has; None if it has none or none is needed."""
+        return next((need for need in self.needs if machine.has(need)), None)
+
     @property
     def note(self) -> str | None:
         """Note for users of the dtype; None if it is faster without conditions."""

@@ -144,8 +144,7 @@ def _expect(gain: Gain, runtime: Runtime, machine: Machine, gpus: Sequence[str])
         return "not here", f"pip install {runtime.package}"
     if is_faster is None:
         return "unknown", f"needs {needs}"
-    found = next((need for need in gain.needs if machine.has(need)), None)
-    return "gains", found or gain.in_short
+    return "gains", gain.feature_on(machine) or gain.in_short
 
 
 def _has_hardware(runtime: Runtime, gpus: Sequence[str]) -> bool:

@@ -28,11 +28,10 @@ def weight_parameters(
     its bias has an adequate scale.
     """
     slices = _slices(weights, axis)
-    low, high = _ends(slices.reshape(len(slices), -1))
     if in_pairs:
-        high = largest_pairs(slices)
-        low = -high
-    return _parameters(low, high, grid, axis)
+        largest = largest_pairs(slices)
+        return _parameters(-largest, largest, grid, axis)
+    return _parameters(*_ends(slices.reshape(len(slices), -1)), grid, axis)
 
 
 def weight_grid(operand: Operand) -> Grid:

@@ -81,9 +81,8 @@ def _measured_speed(measured: "Measured", plan: Plan, machine: "Machine") -> Spe
     if base.median_ns is None or result.median_ns is None or result.speed is None:
         return None
     times = f"a run takes {result.median_ns / 1e6:.3g} ms, {base.median_ns / 1e6:.3g} ms in FP32"
-    needs = () if plan.gain is None else plan.gain.needs
-    found = next((need for need in needs if machine.has(need)), None)
-    needed = "" if found is None else f" with {found}"
+    feature = None if plan.gain is None else plan.gain.feature_on(machine)
+    needed = "" if feature is None else f" with {feature}"
     text = f"measured on {clean(timed.runtime)}{needed}: {times}"
     ends = f"{result.speed.low:.2f} to {result.speed.high:.2f}"
     if result.speed.low <= 1.0 <= result.speed.high:

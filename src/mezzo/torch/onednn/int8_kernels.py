@@ -43,10 +43,10 @@ def _scales(weight: Any, in_pairs: bool) -> Any:
     return torch.where(largest == 0, 1.0, largest.clamp(min=_LEAST)).float()
 
 
-def _integers(weight: Any, in_pairs: bool) -> Any:
+def _integers(weight: Any, scales: Any) -> Any:
     zeros = torch.zeros(len(weight), dtype=torch.int64)
     about = (0, -_LARGEST, _LARGEST, torch.int8)
-    return QUANTIZE_CHANNELS(weight, _scales(weight, in_pairs), zeros, *about)
+    return QUANTIZE_CHANNELS(weight, scales, zeros, *about)
 
 
 def _fake_scales(weight: Any, in_pairs: bool) -> Any:
@@ -54,13 +54,13 @@ def _fake_scales(weight: Any, in_pairs: bool) -> Any:
 
 
 def _pack_matrix(weight: Any, in_pairs: bool) -> Any:
-    integers = _integers(weight, in_pairs).contiguous()
+    integers = _integers(weight, _scales(weight, in_pairs)).contiguous()
     return ONEDNN.qlinear_prepack(integers, None)  # the same for any number of rows
 
 
 def _pack_filter(weight: Any, in_pairs: bool, *about: Any) -> Any:
-    integers, scales = _integers(weight, in_pairs), _scales(weight, in_pairs)
-    return ONEDNN.qconv_prepack(integers, scales, *about)
+    scales = _scales(weight, in_pairs)
+    return ONEDNN.qconv_prepack(_integers(weight, scales), scales, *about)
 
 
 def _linear(
@@ -203,8 +203,8 @@ def _example(size: tuple[int, ...], weight_size: tuple[int, ...], in_pairs: bool
     # The largest sums: without VNNI pairs of products saturate.
     x[..., : size[-2] // 2, :], weight[0], weight[1] = 255, 3.0, -3.0
     bias = torch.randn(weight_size[0], generator=generator)
-    scales = INT8_SCALES(weight, in_pairs).view(-1, *[1] * (weight.dim() - 1))
-    weights = _integers(weight, in_pairs).double() * scales
+    scales = INT8_SCALES(weight, in_pairs)
+    weights = _integers(weight, scales).double() * scales.view(-1, *[1] * (weight.dim() - 1))
     return _Example(x, weight, bias, _floats(x, _OF_X), weights)
 
 
