@@ -64,6 +64,11 @@ def test_rows_are_read_with_every_field():
     )
 
 
+def test_sums_may_leave_the_operand_computed_last_a_float():
+    found = read(f"{HEAD}last_float = true\noperands = [{{ position = 0 }}, {{ position = 1 }}]")
+    assert [row.last_is_float for row in found.quantized] == [True]
+
+
 def test_rows_take_the_place_of_the_base_s_about_the_same_operator():
     base = discovery.target("openvino-cpu")
     found = read(f"base = 'openvino-cpu'\n{HEAD}operands = [{{ position = 0 }}]\n")
@@ -117,6 +122,13 @@ def test_refusals_and_gains_may_be_about_int8():
         (
             f"{HEAD}operands = []\nx = 1",
             "'x' is unknown; choose of attribute, bare_alone, bias, cut, dynamic, followers, hands",
+        ),
+        *(
+            (
+                f"{HEAD}last_float = true\noperands = [{each}]",
+                "last_float is of a sum of two operands or more, none a weight",
+            )
+            for each in ("{ position = 0 }", "{ position = 0 }, { position = 1, weight = true }")
         ),
         (f"{HEAD}operands = 3", "'operands' is int"),
         (f"{HEAD}operands = [{{}}]", "operand 1 lacks 'position'; write which input of the operator it is"),

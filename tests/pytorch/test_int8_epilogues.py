@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from operator import getitem
 from typing import Any
 
 import pytest
@@ -93,7 +94,7 @@ def _described(graph: fx.Graph) -> list[str]:
     """The calls of a graph, with what a product does besides."""
     lines = []
     for node in graph.nodes:
-        if node.op != "call_function":
+        if node.op != "call_function" or node.target is getitem:
             continue
         text = str(node.target).split(".")[1]
         if node.target in (INT8_LINEAR, INT8_CONVOLUTION):
@@ -232,6 +233,38 @@ def test_integers_are_added_in_a_convolution() -> None:
     _agree(module(*operands), plain)
 
 
+_POOLS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "pooled": (lambda pooled: _quantized(pooled), "max_pool2d"),
+    "read as floats too": (lambda pooled: (_quantized(pooled), pooled + 1), "max_pool2d dequantize_per_tensor add"),
+    "another scale": (
+        lambda pooled: QUANTIZE_TENSOR(pooled, 2 * _STEP, _ZERO, 0, 255, torch.uint8),
+        "dequantize_per_tensor _low_memory_max_pool_with_offsets quantize_per_tensor",
+    ),
+    "never quantized": (lambda pooled: pooled + 1, "dequantize_per_tensor _low_memory_max_pool_with_offsets add"),
+}
+
+
+@pytest.mark.parametrize("case", _POOLS)
+@pytest.mark.parametrize("sizes", [((3, 3), (2, 2), (1, 1)), ((2, 2), (2, 2), (0, 0), (1, 1), True)])
+def test_maxima_are_of_integers_where_scales_are_alike(case: str, sizes: tuple[Any, ...]) -> None:
+    follower, calls = _POOLS[case]
+
+    def follow(x: Any, other: Any) -> Any:
+        floats = DEQUANTIZE_TENSOR(_quantized(F.relu(x)), _STEP, _ZERO, 0, 255, torch.uint8)
+        return follower(F.max_pool2d(floats, *sizes))
+
+    module, operands = _traced("convolution", follow)
+    module.graph.eliminate_dead_code()  # the positions of maxima
+    plain = module(*operands)
+
+    fuse_int8(module.graph)
+    module.graph.lint()
+    module.recompile()
+
+    assert _described(module.graph) == ["int8_convolution uint8 relu", *calls.split()]
+    _agree(module(*operands), plain)
+
+
 def test_batch_norms_are_a_part_of_frozen_convolutions(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     layers = (nn.Conv2d(4, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8))
@@ -261,6 +294,71 @@ def test_batch_norms_are_a_part_of_frozen_convolutions(monkeypatch: pytest.Monke
     # The same integers, up to ties; some steps of 1/255 of a range in the second product's operand.
     assert float((answer - right).norm() / right.norm()) < 0.01
     assert float((answer - exact).norm() / exact.norm()) < 0.03
+
+
+class _Residual(nn.Module):
+    """A stem with max pooling, two residual blocks, of which the second has integers to add, and a classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.stem = nn.Sequential(*_normed(3, 8, 3), nn.ReLU())
+        self.first, self.second = (nn.Sequential(*_normed(8, 8, 3), nn.ReLU(), *_normed(8, 8, 3)) for _ in range(2))
+        self.last, self.classify = nn.Conv2d(8, 16, 3), nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = F.max_pool2d(self.stem(x), 3, 2, 1)
+        x = F.relu(self.first(x) + x)
+        x = F.relu(x + self.second(x))
+        result: torch.Tensor = self.classify(self.last(x).mean((2, 3)))
+        return result
+
+
+def _normed(inputs: int, outputs: int, side: int) -> tuple[nn.Module, nn.Module]:
+    return nn.Conv2d(inputs, outputs, side, padding=1, bias=False), nn.BatchNorm2d(outputs)
+
+
+@pytest.mark.parametrize("is_frozen", [True, False])
+def test_residual_sums_of_convolutions_read_integers(is_frozen: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+
+    def fuse(graph: fx.Graph) -> None:
+        fuse_int8(graph)
+        graph.eliminate_dead_code()
+        lines[:] = _described(graph)
+
+    monkeypatch.setattr(passes, "fuse_int8", fuse)
+    model = _Residual()
+    data = [(torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(seed)),) for seed in range(4)]
+    with torch.no_grad():
+        for batch in data:
+            model(*batch)  # which makes statistics
+        compiled = mezzo.torch.compile(model.eval(), to="int8", data=data[:3], freeze=is_frozen)
+        answer, exact = compiled(*data[3]), model(*data[3])
+    (plan,) = compiled.plans
+    assert plan is not None
+    assert [f"{node.name} {node.precision.compute}" for node in plan.nodes if node.op in ("add", "relu")] == [
+        "stem.2/relu f32",
+        "first.2/relu f32",
+        "add int8",
+        "relu int8",
+        "second.2/relu f32",
+        "add#1 int8",
+        "relu#1 int8",
+    ]
+    assert "max_pool2d" in lines
+    if is_frozen:
+        assert [line for line in lines if line.startswith(("int8_conv", "int8_linear"))] == [
+            "int8_convolution uint8 relu",
+            "int8_convolution uint8 relu",
+            "int8_convolution uint8 relu sum",
+            "int8_convolution uint8 relu",
+            "int8_convolution uint8 relu sum",
+            "int8_convolution float32",
+            "int8_linear float32",
+        ]
+    # A third of a step of 1/255 of a range, of some eight standard deviations, in each of seven operands and weights.
+    assert 0.0 < float((answer - exact).norm() / exact.norm()) < 14**0.5 * 8 / 255 / 3
 
 
 def _random_follower(rng: random.Random, kind: str) -> Follower:

@@ -6,7 +6,7 @@ FP8.
 """
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
@@ -141,6 +141,11 @@ def storage_of(
     return max(((stored, storage_span(stored)[0] < 0) for stored in STORED_AS[dtype]), key=worth)
 
 
+def sums_values(operands: Sequence[Operand]) -> bool:
+    """Whether there are several operands, none of them a weight: one may stay a float."""
+    return len(operands) > 1 and not any(operand.is_weight for operand in operands)
+
+
 def weight(position: int, axis: int | None = None, rank: int | None = None) -> Operand:
     """A constant in S8 with zero point 0, as all runtimes here accept weights."""
     return Operand(
@@ -160,8 +165,9 @@ class QuantizedKernel:
     QuantizeLinear, whose range must express their bounds. `not_before`: operators after which the
     runtime computes wrong results if they use the output: no such kernel there. `is_bare_alone`:
     the same where a product without a bias has several uses, directly or moved and scaled.
-    `attributes` must all match, by value or by one of a frozenset. `needs`: features of a machine,
-    any of which makes it faster.
+    `last_is_float`: the operand that is computed last stays a float, as the product that makes it
+    adds the others to its sums. `attributes` must all match, by value or by one of a frozenset.
+    `needs`: features of a machine, any of which makes it faster.
 
     `is_dynamic`: dynamic quantization; only the weights need parameters. Inputs and outputs are
     floats; a file has DynamicQuantizeLinear and an integer matmul, or DynamicQuantizeLSTM.
@@ -178,6 +184,7 @@ class QuantizedKernel:
     is_cut: bool = False
     not_before: frozenset[str] = frozenset()
     is_bare_alone: bool = False
+    last_is_float: bool = False
     bias: Bias = Bias.FLOAT
     versions: tuple[int, int] = EVERY_VERSION
     attributes: Mapping[str, object] = field(default_factory=dict)
@@ -190,6 +197,7 @@ class QuantizedKernel:
             "what finds ranges as it runs hands on floats"
         )
         assert not self.is_dynamic or self.op in DYNAMIC_WEIGHTS, "the front end writes no other so"
+        assert not self.last_is_float or sums_values(self.operands), "the others are read quantized"
         stored = {storage.dtype for operand in self.operands for storage in operand.storages}
         assert stored <= {*STORED_AS[self.format]}, (
             "operands are stored as the format's numbers are"

@@ -10,7 +10,7 @@ that compute their own statistics (LayerNormalization) end the path: there the s
 as their errors affect every token.
 """
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 
 from mezzo.analysis.fusion.quantized import QuantizedUnit
 from mezzo.ir.graph import Graph
@@ -19,10 +19,14 @@ from mezzo.tables.facts import HEAVY, Cost, OpFacts, Transfer
 
 
 def between_products(
-    graph: Graph, rows: Sequence[OpFacts | None], units: Sequence[QuantizedUnit]
+    graph: Graph,
+    rows: Sequence[OpFacts | None],
+    units: Sequence[QuantizedUnit],
+    free: Collection[int],
 ) -> tuple[QuantizedUnit, ...]:
     """The units of matmuls and convolutions with weights, and of the others those that read only
-    outputs of retained units and lead to such a matmul or convolution.
+    outputs of retained units and lead to such a matmul or convolution. `free`: values whose
+    quantization costs nothing, which count as outputs of the unit that they are computed from.
     """
     products = {index for index, unit in enumerate(units) if _is_product(rows, unit)}
     maker = {
@@ -31,17 +35,14 @@ def between_products(
         for number in unit.nodes
         for value in _made(graph, number)
     }
-    above = {
-        index: [maker.get(read.value) for read in unit.reads] for index, unit in enumerate(units)
-    }
-    behind = {
-        index: [
-            maker.get(value)
-            for read in unit.reads
-            for value in _sources(graph, rows, maker, read.value)
-        ]
-        for index, unit in enumerate(units)
-    }
+    every = range(len(graph.values))
+    above, behind = (
+        {
+            index: [_source(graph, rows, maker, read.value, passed) for read in unit.reads]
+            for index, unit in enumerate(units)
+        }
+        for passed in (free, every)
+    )
     live, dropped = {*range(len(units))}, {-1}
     while dropped:  # each round removes units isolated by the previous one
         leads_on = _led_to(
@@ -68,21 +69,31 @@ def _made(graph: Graph, number: int) -> Iterable[int]:
     return (value for value in graph.nodes[number].outputs if value is not None)
 
 
-def _sources(
-    graph: Graph, rows: Sequence[OpFacts | None], produced: Container[int], value: int
-) -> Iterator[int]:
-    """The nearest value produced by a unit, before elementwise operators on one variable."""
-    while value not in produced:
+def _source(
+    graph: Graph,
+    rows: Sequence[OpFacts | None],
+    maker: Mapping[int, int],
+    value: int,
+    passed: Container[int],
+) -> int | None:
+    """The unit that a value is from, through elementwise operators on one variable with results in
+    `passed`; None if there is none.
+    """
+    while value not in maker:
         node = graph.nodes[graph.values[value].producer]
+        row = rows[node.id]
         operands = [
             operand
             for operand in node.inputs
             if operand is not None and operand not in graph.constants
         ]
-        if not _is_by_number(node, rows[node.id]) or len(operands) != 1:
-            return
+        if row is not None and row.transfer is Transfer.GIVEN_STATISTICS:
+            # Statistics may be state, which is no constant.
+            operands = [each for each in operands if len(graph.shapes.get(each) or ()) != 1]
+        if value not in passed or not _is_by_number(node, row) or len(operands) != 1:
+            return None
         (value,) = operands
-    yield value
+    return maker[value]
 
 
 def _is_by_number(node: Node, row: OpFacts | None) -> bool:

@@ -153,6 +153,8 @@ class Quantizers:
             if not self._suits(value, bound, kernel):
                 return None
             reads.append(Read(use, value, bound))
+        if kernel.last_is_float:
+            reads.remove(max(reads, key=lambda read: self._view.producer(read.value).id))
         return tuple(reads)
 
     def _transposed(self, value: int, kernel: QuantizedKernel) -> tuple[Use, int] | None:

@@ -205,13 +205,14 @@ def choose_units(
         parameters,
         partial(_may_take, planning),
     )
-    units = quantizers.units()
-    eligible = between_products(graph, view.rows, units) if mode == SMART else units
+    units, free = quantizers.units(), frozenset(quantizers.free_quantizes())
+    eligible = between_products(graph, view.rows, units, free) if mode == SMART else units
     lacking = {
         unit.nodes: value for unit in eligible if (value := lacks(unit, parameters)) is not None
     }
     chosen = tuple(unit for unit in eligible if unit.nodes not in lacking)
-    chosen = between_products(graph, view.rows, chosen) if mode == SMART and lacking else chosen
+    if mode == SMART and lacking:
+        chosen = between_products(graph, view.rows, chosen, free)
     # With a lower float level, the float copy may be stored in that format.
     copying = _with_second_copies(graph, chosen) if len(planning.line.other_dtypes) == 1 else ()
     copied = {number for unit in copying for number in unit.nodes}
@@ -251,8 +252,9 @@ def choose_units(
         [unit.offset.use for unit in chosen if unit.offset is not None],
     )
     offsets = {use: by_name[key] for use in uses if (key := name_offset(graph, use)) in by_name}
-    free = tuple(quantizers.free_quantizes())
-    return QuantizedUnits(units=chosen, parameters=parameters or {}, offsets=offsets, free=free)
+    return QuantizedUnits(
+        units=chosen, parameters=parameters or {}, offsets=offsets, free=tuple(sorted(free))
+    )
 
 
 def _with_second_copies(graph: Graph, units: Sequence[QuantizedUnit]) -> tuple[QuantizedUnit, ...]:

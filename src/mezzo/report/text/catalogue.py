@@ -411,6 +411,7 @@ def _spell_followers(kernel: QuantizedKernel) -> str:
     spoiling = ", ".join(sorted(kernel.not_before))
     limits = [f"never before {spoiling}"] if spoiling else []
     limits += ["without a bias for one reader only"] if kernel.is_bare_alone else []
+    limits += ["the operand computed last stays a float"] if kernel.last_is_float else []
     return "; ".join([*([names] if names else []), *limits])
 
 

@@ -19,6 +19,7 @@ from mezzo.tables.quantized_kernels import (
     OutputMode,
     QuantizedKernel,
     Storage,
+    sums_values,
 )
 
 _KEYS = {
@@ -29,6 +30,7 @@ _KEYS = {
     "cut",
     "not_before",
     "bare_alone",
+    "last_float",
     "bias",
     "versions",
     "attribute",
@@ -66,6 +68,9 @@ def _read_row(name: str, row: TomlTable) -> list[QuantizedKernel]:
         raise row.fault(
             f"hands is {hands.value!r} without operands; write 'either', or what it reads quantized"
         )
+    last_is_float = row.truth("last_float")
+    if last_is_float and not sums_values(operands):
+        raise row.fault("last_float is of a sum of two operands or more, none a weight; write them")
     is_dynamic = row.truth("dynamic")
     operators = read_operators(row)
     if is_dynamic:
@@ -81,6 +86,7 @@ def _read_row(name: str, row: TomlTable) -> list[QuantizedKernel]:
             followers=_read_followers(row),
             is_cut=row.truth("cut"),
             is_bare_alone=row.truth("bare_alone"),
+            last_is_float=last_is_float,
             not_before=frozenset(row.texts("not_before")),
             bias=Bias(row.choice("bias", [bias.value for bias in Bias], Bias.FLOAT.value)),
             versions=read_versions(row),

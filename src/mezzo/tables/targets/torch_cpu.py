@@ -111,9 +111,34 @@ def _generated(op: str) -> QuantizedKernel:
     )
 
 
+_SUM = QuantizedKernel(
+    dialect="aten",
+    op="add",
+    operands=(Operand(position=0), Operand(position=1)),
+    last_is_float=True,
+    hands=OutputMode.EITHER,
+    followers=frozenset({"aten:relu"}),
+    source="oneDNN's qconv2d_pointwise.binary adds integers to its sums",
+    since=_SINCE,
+    needs=MULTIPLIES_INT8,
+)
+
+
+def _max_pool(op: str, dialect: str = "aten") -> QuantizedKernel:
+    return QuantizedKernel(
+        dialect=dialect,
+        op=op,
+        operands=(Operand(position=0, rank=4),),
+        hands=OutputMode.READ,
+        source="ATen's quantized::max_pool2d",
+        since=_SINCE,
+        needs=MULTIPLIES_INT8,
+    )
+
+
 _GENERATED = (
-    "add", "clone", "gelu", "layer_norm", "mul", "native_layer_norm", "relu", "sigmoid",
-    "silu", "sub", "tanh", "transpose", "view",
+    "_native_batch_norm_legit_no_training", "add", "batch_norm", "clone", "gelu", "layer_norm",
+    "mul", "native_layer_norm", "relu", "sigmoid", "silu", "sub", "tanh", "transpose", "view",
 )  # fmt: skip
 _QUANTIZED = (
     *map(_generated, _GENERATED),
@@ -123,6 +148,10 @@ _QUANTIZED = (
     _int8("conv1d", axis=0),
     _int8("conv2d", axis=0),
     _int8("convolution", axis=0),
+    _SUM,
+    _max_pool("max_pool2d"),
+    _max_pool("max_pool2d_with_indices"),
+    _max_pool("_low_memory_max_pool_with_offsets", "prims"),
 )
 
 TARGET = Target(

@@ -1,10 +1,12 @@
 """Fusion into oneDNN's INT8 matmuls and convolutions of what follows them: a residual sum, an
-activation, and the conversion of the result to BF16 or to the integers that the next one reads.
+activation, and the conversion of the result to BF16 or to the integers that the next one reads;
+and max pooling of integers.
 
 oneDNN computes all of it from the INT32 sums in FP32, and rounds once.
 """
 
 from collections.abc import Iterator, Mapping
+from operator import getitem
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -34,6 +36,15 @@ _ACTIVATIONS: Mapping[Any, frozenset[str]] = MappingProxyType(
 _BOUNDS = [0.0, 6.0]  # of the hardtanh that ReLU6 is
 _AFTER_SUMS = frozenset({"relu"})
 
+_MAX_POOLS = frozenset(
+    {
+        _ATEN.max_pool2d_with_indices.default,
+        torch.ops.prims._low_memory_max_pool_with_offsets.default,
+    }
+)
+# Kernel size, stride, padding, dilation, and whether sizes are rounded up.
+_POOL_ARGUMENTS = 5
+
 Path = tuple[fx.Node, ...]
 
 
@@ -47,6 +58,8 @@ class _Place(NamedTuple):
 def fuse_int8(graph: fx.Graph) -> None:
     """Fuse what follows INT8 products into them, which have FP32 outputs and nothing fused yet."""
     _merge(graph)
+    for integers in graph.find_nodes(op="call_function", target=QUANTIZE_TENSOR):
+        _pool_integers(graph, integers)
     for product in reversed([node for node in graph.nodes if node.target in _ACTIVATIONS]):
         _fuse(graph, product)
 
@@ -60,6 +73,31 @@ def _merge(graph: fx.Graph) -> None:
             if earlier is not node:
                 node.replace_all_uses_with(earlier)
                 graph.erase_node(node)
+
+
+def _pool_integers(graph: fx.Graph, integers: fx.Node) -> None:
+    """Pool integers, where a maximum of dequantized ones is quantized again with their scale."""
+    result = integers.args[0]
+    if result.target is not getitem or result.args[1] != 0:
+        return
+    pool = result.args[0]
+    if pool.target not in _MAX_POOLS or len(pool.users) > 1:
+        return
+    source = pool.args[0]
+    if source.target is not DEQUANTIZE_TENSOR or source.args[1:] != integers.args[1:]:
+        return
+    build = CallInserter(graph, pool)
+    with graph.inserting_before(pool):
+        about = pool.args[1 : 1 + _POOL_ARGUMENTS]
+        pooled = build.call(torch.ops.quantized.max_pool2d.default, source.args[0], *about)
+        floats = build.call(DEQUANTIZE_TENSOR, pooled, *source.args[1:])
+    integers.replace_all_uses_with(pooled)
+    graph.erase_node(integers)
+    result.replace_all_uses_with(floats)
+    for unused in (result, pool):
+        graph.erase_node(unused)
+    for node in (floats, source):
+        _drop(graph, node)
 
 
 def _fuse(graph: fx.Graph, product: fx.Node) -> None:
