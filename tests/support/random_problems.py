@@ -202,7 +202,7 @@ def quantized_problem(seed: int, count: int, size: int = 9) -> Problem:
         stay_inside=frozenset(value for value, kind in kinds.items() if kind == 1),
         either_output=frozenset(value for value, kind in kinds.items() if kind == 2),
         passed_through=frozenset(value for value, kind in kinds.items() if kind == 3),
-        dynamic={number: DynamicProduct(0, (DynamicWeight(1, how),)) for number in late},
+        dynamic={number: DynamicProduct(0, (DynamicWeight(Use(number, 1), how),)) for number in late},
     )
     return replace(
         problem, graph=graph, line=line, sides=tuple(sides), quantized=quantized, caps={**problem.caps, **caps}

@@ -10,22 +10,24 @@ from mezzo.ir.nodes import Use
 
 
 class DynamicWeight(NamedTuple):
-    """A weight of a matmul with dynamic quantization: operand and parameters."""
+    """A weight of a matmul with dynamic quantization: the use that reads it, which may be that of a
+    transpose before the matmul, and parameters.
+    """
 
-    operand: int
+    use: Use
     how: Quantization
 
 
 class DynamicProduct(NamedTuple):
-    """A matmul or LSTM with dynamic quantization: the data operand and the weight operands."""
+    """A matmul or LSTM with dynamic quantization: the data operand and the weights."""
 
     data: int
     weights: tuple[DynamicWeight, ...]
 
     @property
-    def weight_operands(self) -> frozenset[int]:
-        """Positions of the weights."""
-        return frozenset(weight.operand for weight in self.weights)
+    def weight_uses(self) -> frozenset[Use]:
+        """The uses that read the weights."""
+        return frozenset(weight.use for weight in self.weights)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

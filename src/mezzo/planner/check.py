@@ -416,9 +416,8 @@ def _as_integers(problem: Problem, levels: Sequence[int]) -> Bools:
     is_integer = np.zeros(len(columns.use_node), bool)
     for number, product in dynamic.items():
         if levels[number] == problem.line.quantized:
-            is_integer |= (columns.use_node == number) & np.isin(
-                columns.use_operand, [*product.weight_operands]
-            )
+            for use in product.weight_uses:
+                is_integer |= (columns.use_node == use.node) & (columns.use_operand == use.operand)
     return is_integer
 
 

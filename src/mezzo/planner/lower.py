@@ -68,6 +68,9 @@ class _Lowering:
             for number, product in dynamic.items()
             if levels[number] == self.line.quantized
         }
+        self.integer_uses = {
+            use for product in self.dynamic.values() for use in product.weight_uses
+        }
 
     def edits(self) -> list[Edit]:
         edits: list[Edit] = []
@@ -265,7 +268,7 @@ class _Lowering:
             node = graph.nodes[use.node]
             if node.kind is Kind.CAST:
                 continue  # it is its own cast, or redundant and its uses come through `absorbed`
-            if node.id in self.dynamic and use.operand in self.dynamic[node.id].weight_operands:
+            if use in self.integer_uses:
                 continue  # it is read as integers, which are stored with the matmul
             role = node.signature.inputs[use.operand]
             must_rewire = use in graph.aliased

@@ -365,7 +365,13 @@ def _finds_ranges(request: Request, words: Sequence[str], target: Target) -> boo
             f" {name}"
         )
     if not target.finds_ranges(quantized[0]):
-        capable = [name for name, held in find_targets().items() if held.finds_ranges(quantized[0])]
+        dialects = {row.dialect for row in target.quantized}
+        capable = [
+            name
+            for name, held in find_targets().items()
+            if held.finds_ranges(quantized[0])
+            and not dialects.isdisjoint(row.dialect for row in held.quantized)
+        ]
         other = f"choose {join_with_or(capable)} with {option('target')}, or " if capable else ""
         raise InputError(
             f"{setting('calibrator', NO_CALIBRATOR)} lets ranges be found at run time, and the"

@@ -157,9 +157,8 @@ def _quantized(graph: Graph, edits: Sequence[Edit]) -> dict[int, DType]:
         if isinstance(edit, Quantize) and edit.value in graph.constants:
             stored[edit.value] = edit.how.dtype
         elif isinstance(edit, RunDynamic):
-            node = graph.nodes[edit.node]
             for weight in edit.product.weights:
-                value = node.inputs[weight.operand]
+                value = graph.nodes[weight.use.node].inputs[weight.use.operand]
                 assert value is not None, "a product has its weight"
                 stored[value] = weight.how.dtype
     formats = {dtype: row for row, dtypes in STORED_AS.items() for dtype in dtypes}

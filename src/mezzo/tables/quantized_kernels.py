@@ -24,8 +24,11 @@ COMPOSITES: Mapping[str, frozenset[str]] = MappingProxyType(
     }
 )
 
-# Operators that can be written with dynamic quantization, and the number of their weights.
-DYNAMIC_WEIGHTS: Mapping[str, int] = MappingProxyType({"Gemm": 1, "LSTM": 2, "MatMul": 1})
+# Operators of each dialect that can be written with dynamic quantization, and the number of their
+# weights.
+DYNAMIC_WEIGHTS: Mapping[str, Mapping[str, int]] = MappingProxyType(
+    {"aten": {"addmm": 1, "linear": 1, "mm": 1}, "onnx": {"Gemm": 1, "LSTM": 2, "MatMul": 1}}
+)
 
 
 class OutputMode(enum.Enum):
@@ -170,7 +173,8 @@ class QuantizedKernel:
     `needs`: features of a machine, any of which makes it faster.
 
     `is_dynamic`: dynamic quantization; only the weights need parameters. Inputs and outputs are
-    floats; a file has DynamicQuantizeLinear and an integer matmul, or DynamicQuantizeLSTM.
+    floats; a file has DynamicQuantizeLinear and an integer matmul, or DynamicQuantizeLSTM, a
+    PyTorch program quantize operators whose scale is a tensor.
     """
 
     dialect: str = "onnx"
@@ -196,7 +200,9 @@ class QuantizedKernel:
         assert not self.is_dynamic or self.hands is OutputMode.FLOATS, (
             "what finds ranges as it runs hands on floats"
         )
-        assert not self.is_dynamic or self.op in DYNAMIC_WEIGHTS, "the front end writes no other so"
+        assert not self.is_dynamic or self.op in DYNAMIC_WEIGHTS[self.dialect], (
+            "the front end writes no other so"
+        )
         assert not self.last_is_float or sums_values(self.operands), "the others are read quantized"
         stored = {storage.dtype for operand in self.operands for storage in operand.storages}
         assert stored <= {*STORED_AS[self.format]}, (

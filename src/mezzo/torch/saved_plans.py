@@ -64,7 +64,7 @@ class SavedPlans:
                 if plan.by_name[finding.node].precision.compute in QUANTIZED:
                     raise InputError(
                         f"{self._where} runs {finding.node!r} in int8, and {finding.because};"
-                        " compile with data here"
+                        " compile anew here"
                     )
         # Inputs have another order where weights are frozen.
         return replace(

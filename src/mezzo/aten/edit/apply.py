@@ -11,7 +11,14 @@ from torch import fx
 from mezzo.aten import blocks
 from mezzo.aten.edit.constants import exchange
 from mezzo.aten.edit.journal import EditJournal
-from mezzo.aten.edit.quantizing import calls_of, described, parameters_of, tensors_of, turn
+from mezzo.aten.edit.quantizing import (
+    calls_of,
+    described,
+    parameters_of,
+    quantize_dynamically,
+    tensors_of,
+    turn,
+)
 from mezzo.aten.edit.refreshing import Refresher
 from mezzo.aten.program import FROM_DTYPE, TORCH_DTYPES, Program
 from mezzo.aten.read.origins import inherited
@@ -26,6 +33,7 @@ from mezzo.contracts.plans import (
     Quantize,
     Retype,
     Rewire,
+    RunDynamic,
     StoreInBlocks,
 )
 from mezzo.formats.block_storage import BlockStorage
@@ -53,7 +61,7 @@ def apply_edits(reading: TorchReading, edits: Sequence[Edit]) -> Rewritten:
     graph = reading.program.copied()
     refuse_blocks(reading.graph, [edit.value for edit in edits if isinstance(edit, StoreInBlocks)])
     owner = reading.program.owner
-    if any(isinstance(edit, Quantize) for edit in edits):
+    if any(isinstance(edit, Quantize | RunDynamic) for edit in edits):
         owner = fx.GraphModule(owner, graph)  # with the scales, which the given one has not
     return _Applier(reading, edits, graph, EditJournal(graph), owner).apply()
 
@@ -98,6 +106,7 @@ class _Applier:
         }
         self.forms: dict[tuple[int, DType], fx.Node] = {}
         self.dequantized: dict[int, fx.Node] = {}  # of values that all readers take so
+        self.ranged: dict[fx.Node, fx.Node] = {}  # dynamically quantized, by what is quantized
         self.owner = owner
         self.wired: dict[Use, tuple[fx.Node, DType]] = {}
         self.widened: dict[fx.Node, fx.Node] = {}  # FP32 conversions of low values, for composites
@@ -106,9 +115,11 @@ class _Applier:
 
     def apply(self) -> Rewritten:
         first, last = self._quantizing()
-        forms = [edit for edit in self.edits if not isinstance(edit, Quantize | Rewire)]
+        others = Quantize | Rewire | RunDynamic
+        forms = [edit for edit in self.edits if not isinstance(edit, others)]
         rewires = [edit for edit in self.edits if isinstance(edit, Rewire)]
-        for edit in (*first, *forms, *last, *rewires):
+        dynamic = [edit for edit in self.edits if isinstance(edit, RunDynamic)]
+        for edit in (*first, *forms, *last, *rewires, *dynamic):
             self._take(edit)
         self._wire()
         fault = self._refused() or self._unplanned()
@@ -145,8 +156,8 @@ class _Applier:
                 self.forms[value, how.format] = form
                 if takes_over:
                     self.dequantized[value] = form
-            case _:
-                raise AssertionError(f"nothing is quantized here: {edit}")
+            case RunDynamic():
+                self._run_dynamically(edit)
 
     def _quantizing(self) -> tuple[list[Quantize], list[Quantize]]:
         """The Quantize edits that come before all others, and those that read what others cast."""
@@ -183,6 +194,41 @@ class _Applier:
             quantized, dequantize, (quantized, *parameters), {**meta, **described(floats)}
         )
         self.retyped |= {quantized, form}
+        return form
+
+    def _run_dynamically(self, edit: RunDynamic) -> None:
+        """Feed a matmul integers: of its weights, and of its data, in a range found at run time.
+        Matmuls that read the same data share them.
+        """
+        for use, how in edit.product.weights:
+            key = self._value_of(use), how.format
+            if key not in self.forms:
+                self.forms[key] = self._quantized(key[0], how)
+            self.wired[use] = self.forms[key], how.format
+        use = Use(edit.node, edit.product.data)
+        source, dtype = self.wired.get(use) or (self._native(self._value_of(use)), HIGH)
+        if source not in self.ranged:
+            self.ranged[source] = self._in_own_range(source)
+        self.wired[use] = self.ranged[source], dtype
+
+    def _value_of(self, use: Use) -> int:
+        value = self.reading.graph.nodes[use.node].inputs[use.operand]
+        assert value is not None, "a use has a value"
+        return value
+
+    def _in_own_range(self, source: fx.Node) -> fx.Node:
+        """Insert the dynamic quantization of an FP32 value, and its dequantization."""
+        behind, meta = self.journal.behind(source), inherited(source)
+
+        def call(target: Any, *arguments: Any) -> fx.Node:
+            nonlocal behind
+            with self.mode:
+                value = target(*fx.map_arg(arguments, lambda operand: operand.meta["val"]))
+            behind = self.journal.add(behind, target, arguments, {**meta, **described(value)})
+            self.retyped.add(behind)
+            return behind
+
+        form: fx.Node = quantize_dynamically(call, source, source.meta["val"].shape)
         return form
 
     def _turn(self, value: int, how: Quantization) -> None:

@@ -3,6 +3,7 @@ dequantized before the calls whose kernels compute in integers. Inductor fuses t
 kernels of oneDNN, and exporters write QuantizeLinear and DequantizeLinear.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from torch.fx.passes.shape_prop import TensorMetadata
 
 from mezzo.aten.program import FROM_DTYPE
+from mezzo.aten.read.retype import CAST
 from mezzo.aten.torch_internals import QUANTIZED_DECOMPOSED
 from mezzo.formats.quantization import Quantization
 
@@ -24,7 +26,28 @@ _OF_CHANNELS = (
 )
 QUANTIZE_TENSOR, DEQUANTIZE_TENSOR = _OF_TENSORS
 QUANTIZE_CHANNELS, DEQUANTIZE_CHANNELS = _OF_CHANNELS
-QUANTIZE = frozenset({QUANTIZE_TENSOR, QUANTIZE_CHANNELS})
+# With scale and zero point as tensors, which are found at run time.
+QUANTIZE_DYNAMIC: Any = _OPERATORS.quantize_per_tensor.tensor
+DEQUANTIZE_DYNAMIC: Any = _OPERATORS.dequantize_per_tensor.tensor
+QUANTIZE = frozenset({QUANTIZE_TENSOR, QUANTIZE_CHANNELS, QUANTIZE_DYNAMIC})
+
+_ATEN: Any = torch.ops.aten
+_U8 = (0, 255, torch.uint8)
+# Of zeros alone: the smallest normal number.
+_LEAST_SCALE = torch.finfo(torch.float32).tiny
+# What finds a range, in graphs.
+RANGE_OPERATORS = frozenset(
+    {
+        _ATEN.amin.default,
+        _ATEN.amax.default,
+        _ATEN.clamp_max.default,
+        _ATEN.clamp_min.default,
+        _ATEN.sub.Tensor,
+        _ATEN.div.Tensor,
+        _ATEN.neg.default,
+        _ATEN.round.default,
+    }
+)
 
 
 def calls_of(how: Quantization) -> tuple[Any, Any]:
@@ -40,6 +63,26 @@ def parameters_of(how: Quantization, scales: Any, zero_points: Any) -> tuple[Any
     if how.axis is None:
         return how.scales[0], how.zero_points[0], low, high, FROM_DTYPE[how.dtype]
     return scales, zero_points, how.axis, low, high, FROM_DTYPE[how.dtype]
+
+
+def quantize_dynamically(call: Callable[..., Any], numbers: Any, shape: Sequence[Any]) -> Any:
+    """Quantize an FP32 tensor to U8 in its own range, which includes 0, and dequantize it. `call`
+    runs an operator on tensors, or inserts it into a graph.
+
+    Operators of ATen find the range, as Inductor (PyTorch 2.13) makes of `choose_qparams` a range
+    without 0: numbers from 3 to 5 all become 2. A NaN or an infinity makes the scale one. An empty
+    tensor has no range, and stays as it is.
+    """
+    if any(isinstance(size, int) and size == 0 for size in shape):
+        return numbers
+    low = call(_ATEN.clamp_max.default, call(_ATEN.amin.default, numbers), 0.0)
+    high = call(_ATEN.clamp_min.default, call(_ATEN.amax.default, numbers), 0.0)
+    step = call(_ATEN.div.Tensor, call(_ATEN.sub.Tensor, high, low), 255.0)
+    scale = call(_ATEN.clamp_min.default, step, _LEAST_SCALE)
+    steps = call(_ATEN.round.default, call(_ATEN.div.Tensor, call(_ATEN.neg.default, low), scale))
+    parameters = (scale, call(CAST, steps, torch.int32), *_U8)
+    integers = call(QUANTIZE_DYNAMIC, numbers, *parameters)
+    return call(DEQUANTIZE_DYNAMIC, integers, *parameters)
 
 
 def described(value: torch.Tensor) -> dict[str, Any]:
@@ -60,6 +103,14 @@ def round_through_integers(numbers: torch.Tensor, how: Quantization) -> torch.Te
     parameters = parameters_of(how, scales, zero_points)
     numbers = turn(numbers, how) if how.turned else numbers
     result: torch.Tensor = dequantize(quantize(numbers, *parameters), *parameters)
+    return result
+
+
+def round_in_own_range(numbers: torch.Tensor) -> torch.Tensor:
+    """Quantize and dequantize an FP32 tensor dynamically."""
+    result: torch.Tensor = quantize_dynamically(
+        lambda operator, *arguments: operator(*arguments), numbers, numbers.shape
+    )
     return result
 
 

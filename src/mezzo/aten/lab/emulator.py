@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from mezzo.aten.edit.quantizing import round_through_integers
+from mezzo.aten.edit.quantizing import round_in_own_range, round_through_integers
 from mezzo.aten.lab.rounding import EMULATED, round_through
 from mezzo.aten.lab.runner import AtenRunner, failure, wide
 from mezzo.aten.read.read import TorchReading
@@ -206,10 +206,15 @@ class _Walk:
             for at, operand in enumerate(operands)
             if Use(number, at) in ports.reads
         }
+        product = ports.dynamic.get(number)
+        data_place = None if product is None else operands[product.data].place
         visited = itertools.count()
 
         def operand_value(item: fx.Node) -> Any:
-            how, value = read.get(next(visited)), self._read(item, number)
+            place, value = next(visited), self._read(item, number)
+            if place == data_place:
+                return round_in_own_range(value)
+            how = read.get(place)
             return value if how is None else round_through_integers(value, how)
 
         args, kwargs = fx.map_arg((call.args, call.kwargs), operand_value)

@@ -48,11 +48,11 @@ class Dynamic:
         """Store the weights as integers. Called before other edits change the float weights."""
         for edit in edits:
             self._weights[edit.node] = []
-            for operand, quantization in edit.product.weights:
-                value = self._graph.nodes[edit.node].inputs[operand]
+            for use, quantization in edit.product.weights:
+                value = self._graph.nodes[use.node].inputs[use.operand]
                 assert value is not None, "a product has its weights"
                 weight = HeldWeight(
-                    operand, *self._quantizing.hold_integers(value, quantization), quantization
+                    use.operand, *self._quantizing.hold_integers(value, quantization), quantization
                 )
                 self._weights[edit.node].append(weight)
             self._edits.append(edit)

@@ -102,10 +102,10 @@ class Forms:
         }
         for edit in edits:
             if type(edit) is RunDynamic:
-                for operand in edit.product.weight_operands:
-                    value = self.graph.nodes[edit.node].inputs[operand]
+                for use in edit.product.weight_uses:
+                    value = self.graph.nodes[use.node].inputs[use.operand]
                     assert value is not None, "a product has its weights"
-                    self.rewired[Use(edit.node, operand)] = value, DType.QUANTIZED8
+                    self.rewired[use] = value, DType.QUANTIZED8
             if type(edit) is Rewire:
                 form = self._settled((edit.value, edit.dtype))
                 self.wanted.add(form)

@@ -54,7 +54,7 @@ class Quantizer:
         A weight missing from `constants` (by name) is quantized at run time.
         """
         nodes, weights = list[onnx.NodeProto](), list[HeldWeight]()
-        for operand, how in product.weights:
+        for (_, operand), how in product.weights:
             weight = constants.get(node.input[operand])
             if weight is None:
                 nodes += self.nodes(node.input[operand], self._fresh(), how)[:1]

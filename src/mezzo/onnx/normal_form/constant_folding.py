@@ -52,7 +52,7 @@ _KEPT = frozenset(
     }
 )
 # Weight operands of matmuls and convolutions: from the second to this position.
-_WEIGHTS = {**DYNAMIC_WEIGHTS, "Conv": 1, "ConvTranspose": 1}
+_WEIGHTS = {**DYNAMIC_WEIGHTS["onnx"], "Conv": 1, "ConvTranspose": 1}
 # Operators that keep the elements of their first operand, in order.
 _RESHAPING = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 

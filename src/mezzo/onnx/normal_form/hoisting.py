@@ -19,7 +19,7 @@ def hoist_weights(scope: GraphScope) -> bool:
     hoisted: dict[str, str] = {}
     defined = {tensor.name for tensor in scope.graph.initializer} | scope.makers.keys()
     for node in scope.graph.node:
-        if node.op_type not in DYNAMIC_WEIGHTS or node.domain not in DEFAULT:
+        if node.op_type not in DYNAMIC_WEIGHTS["onnx"] or node.domain not in DEFAULT:
             continue
         for position, name in enumerate(node.input):
             tensor = scope.constants.get(name) if name in defined else None

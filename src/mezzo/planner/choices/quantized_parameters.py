@@ -25,7 +25,7 @@ def parameters_of(problem: Problem, levels: Sequence[int]) -> tuple[tuple[str, Q
     if quantized is None:
         return ()
     nodes = [node for node in graph.nodes if levels[node.id] == line.quantized]
-    values = {value for node in nodes for value in _held(node, quantized)}
+    values = {value for node in nodes for value in _held(graph, node, quantized)}
     offsets = [
         (use, how) for use, how in quantized.offsets.items() if levels[use.node] == line.quantized
     ]
@@ -35,13 +35,13 @@ def parameters_of(problem: Problem, levels: Sequence[int]) -> tuple[tuple[str, Q
     )
 
 
-def _held(node: Node, quantized: Quantized) -> Iterable[int]:
+def _held(graph: Graph, node: Node, quantized: Quantized) -> Iterable[int]:
     """The values of a quantized node that need parameters."""
     product = quantized.dynamic.get(node.id)
     ports = (
         (*node.inputs, *node.outputs)
         if product is None
-        else [node.inputs[at] for at in product.weight_operands]
+        else [graph.nodes[use.node].inputs[use.operand] for use in product.weight_uses]
     )
     return (value for _, value in _known(ports, quantized.parameters))
 
@@ -80,6 +80,8 @@ def quantized_ports(problem: Problem) -> QuantizedPorts:
             if value not in unquantized
         )
         makes |= {value: quantized.parameters[value] for value in outputs}
+    for product in quantized.dynamic.values():
+        reads |= {weight.use: weight.how for weight in product.weights}
     return QuantizedPorts(reads, makes, quantized.dynamic)
 
 

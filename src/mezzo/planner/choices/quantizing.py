@@ -161,7 +161,7 @@ def _dynamic(
     """The matmul or LSTM of a dynamic unit, by node id. Weights may lack scales yet."""
     (data,) = (read for read in unit.reads if not read.operand.is_weight)
     weights = tuple(
-        DynamicWeight(read.use.operand, parameters.get(read.value, _NOT_ASKED))
+        DynamicWeight(read.use, parameters.get(read.value, _NOT_ASKED))
         for read in unit.reads
         if read.operand.is_weight
     )

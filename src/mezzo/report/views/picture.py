@@ -197,8 +197,8 @@ def _weights(graph: Graph, plan: Plan) -> Counter[DType]:
             stored[edit.value].add(edit.how.format)
             quantized[edit.value] += edit.reader is not None
         elif isinstance(edit, RunDynamic):
-            for operand in edit.product.weight_operands:
-                weight = graph.nodes[edit.node].inputs[operand]
+            for use in edit.product.weight_uses:
+                weight = graph.nodes[use.node].inputs[use.operand]
                 assert weight is not None, "a product has its weights"
                 stored[weight].add(DType.QUANTIZED8)
                 quantized[weight] += 1

@@ -74,7 +74,7 @@ def _read_row(name: str, row: TomlTable) -> list[QuantizedKernel]:
     is_dynamic = row.truth("dynamic")
     operators = read_operators(row)
     if is_dynamic:
-        _check_dynamic(row, [op for _, op in operators], operands, hands)
+        _check_dynamic(row, operators, operands, hands)
     return [
         QuantizedKernel(
             dialect=dialect,
@@ -109,16 +109,18 @@ def _read_format(row: TomlTable, operands: Sequence[Operand]) -> DType:
 
 
 def _check_dynamic(
-    row: TomlTable, ops: Sequence[str], operands: Sequence[Operand], hands: OutputMode
+    row: TomlTable,
+    operators: Sequence[tuple[str, str]],
+    operands: Sequence[Operand],
+    hands: OutputMode,
 ) -> None:
     """Raises InputError: the operators cannot be written with dynamic quantization."""
-    static = [op for op in ops if op not in DYNAMIC_WEIGHTS]
-    if static:
-        raise row.fault(
-            f"{static[0]!r} cannot find ranges as it runs; choose one of"
-            f" {', '.join(DYNAMIC_WEIGHTS)}, or leave out dynamic"
-        )
-    weight_flags = [[False] + [True] * DYNAMIC_WEIGHTS[op] for op in ops]
+    weights = [(op, DYNAMIC_WEIGHTS.get(dialect, {})) for dialect, op in operators]
+    for op, capable in weights:
+        if op not in capable:
+            choice = f"choose one of {', '.join(capable)}, or " if capable else ""
+            raise row.fault(f"{op!r} cannot find ranges as it runs; {choice}leave out dynamic")
+    weight_flags = [[False] + [True] * capable[op] for op, capable in weights]
     if hands is not OutputMode.FLOATS or any(
         [operand.is_weight for operand in operands] != each for each in weight_flags
     ):

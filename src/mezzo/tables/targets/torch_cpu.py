@@ -1,5 +1,7 @@
 """PyTorch on CPUs, compiled by Inductor: matmuls in oneDNN, the rest in generated kernels."""
 
+from dataclasses import replace
+
 from mezzo.formats.block_storage import WHOLE_ROW, BlockForm
 from mezzo.formats.dtypes import HALF_FORMATS, HIGH, DType
 from mezzo.tables.block_kernels import BlockKernel
@@ -82,6 +84,9 @@ _INT8 = (
     "oneDNN's qlinear_pointwise and qconv_pointwise in frozen graphs, which take U8 activations and"
     " S8 weights with a scale for each output channel, and make FP32, BF16 or U8"
 )
+_AT_RUN_TIME = (
+    "oneDNN's qlinear_pointwise with scale and zero point as tensors, which generated kernels find"
+)
 
 
 def _int8(op: str, *, axis: int) -> QuantizedKernel:
@@ -96,6 +101,12 @@ def _int8(op: str, *, axis: int) -> QuantizedKernel:
         since=_SINCE,
         needs=MULTIPLIES_INT8,
     )
+
+
+def _dynamic(op: str, *, axis: int) -> QuantizedKernel:
+    """No convolution: on ResNet-50 one was a fifth as fast as in FP32."""
+    row = replace(_int8(op, axis=axis), hands=OutputMode.FLOATS, is_dynamic=True)
+    return replace(row, followers=frozenset(), source=_AT_RUN_TIME)
 
 
 def _generated(op: str) -> QuantizedKernel:
@@ -152,6 +163,9 @@ _QUANTIZED = (
     _max_pool("max_pool2d"),
     _max_pool("max_pool2d_with_indices"),
     _max_pool("_low_memory_max_pool_with_offsets", "prims"),
+    _dynamic("linear", axis=0),
+    _dynamic("mm", axis=1),
+    _dynamic("addmm", axis=1),
 )
 
 TARGET = Target(

@@ -44,15 +44,22 @@ def check_data(settings: CompilerSettings, data: object, max_error: float | None
         if data is None:
             raise InputError("max_error is held on data; give data=[batch, ...]")
         return
-    if settings.planning().planning.line.quantized is None:
+    planning = settings.planning().planning
+    if planning.line.quantized is None:
         if data is not None:
             raise InputError(
                 "data gives scales of INT8, or holds max_error, and to has no int8; leave data out"
             )
         return
-    if data is None:
+    if planning.is_dynamic and data is not None:
         raise InputError(
-            "to has int8, whose scales come from data; give data=[batch, ...], or a plan"
+            "calibrator is 'none', which finds ranges at run time, and data gives scales; leave one"
+            " of them out"
+        )
+    if data is None and not planning.is_dynamic:
+        raise InputError(
+            "to has int8, whose scales come from data; give data=[batch, ...], or a plan, or let"
+            " ranges be found at run time, with calibrator='none'"
         )
 
 

@@ -82,6 +82,6 @@ def tell_emulated(planned: RewrittenGraph, target: Target) -> str | None:
             return (
                 f"this CPU has no {' or '.join(gain.needs)}: PyTorch emulates matmuls and"
                 f" convolutions in {word}, many times slower than in FP32; in inference to='int8'"
-                " with data gains here"
+                " gains here"
             )
     return None

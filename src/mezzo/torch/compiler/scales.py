@@ -25,6 +25,7 @@ class Scales:
 
 _CONVOLUTIONS = frozenset({"conv1d", "conv2d", "convolution"})
 _NO_KERNEL, _IMAGE_RANK = "no-kernel", 4
+_FOUND_AT_RUN_TIME = Scales(parameters={}, coarse=())
 # By the names of a graph's operators, which do not depend on the sizes of its inputs.
 GraphScales = Mapping[tuple[str, ...], Scales]
 
@@ -35,12 +36,13 @@ def names_of(reading: Reading) -> tuple[str, ...]:
 
 
 def with_scales(program: Program, options: Options, scales: GraphScales) -> Options:
-    """The options for a graph, with its scales; without any where the data never came to it. Those
-    of weights are found anew: frozen weights have other names.
+    """The options for a graph, with its scales; without any where the data never came to it, unless
+    ranges are found at run time. Those of weights are found anew: frozen weights have other names.
     """
     model, planning = HandedModel(program), options.planning
     needs = needs_of(model, options)
-    found = scales.get(names_of(needs.reading))
+    key = names_of(needs.reading)
+    found = _FOUND_AT_RUN_TIME if planning.is_dynamic else scales.get(key)
     if found is None:
         return without_scales(options)
     parameters = {**found.parameters, **needs.of_weights(model)}

@@ -62,7 +62,7 @@ class CompilerSettings:
             request = replace(request, target=usual.name)
         options = read_options(request)
         if options.planning.line.quantized is not None:
-            return options  # `compile` checks that there is data
+            return options  # `compile` checks that there is data, if it is needed
         return check_parameters(options)
 
     @property
@@ -90,7 +90,9 @@ class CompilerSettings:
                     if plan is None
                     else (replay_options({}, plan), plan)
                 )
-            return options if scales is None else with_scales(program, options, scales), None
+            if scales is None and not options.planning.is_dynamic:
+                return options, None
+            return with_scales(program, options, scales or {}), None
 
         return of
 

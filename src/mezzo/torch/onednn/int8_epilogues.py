@@ -13,23 +13,30 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
-from mezzo.aten.edit.quantizing import DEQUANTIZE_TENSOR, QUANTIZE_TENSOR
+from mezzo.aten.edit.quantizing import (
+    DEQUANTIZE_TENSOR,
+    QUANTIZE_DYNAMIC,
+    QUANTIZE_TENSOR,
+    RANGE_OPERATORS,
+)
 from mezzo.aten.program import tensor_of
 from mezzo.aten.read.retype import CAST, is_cast
 from mezzo.torch.compiler.building import CallInserter, arguments_of
 from mezzo.torch.onednn.epilogues import SAME, SHAPES, activation_of
-from mezzo.torch.onednn.int8_kernels import INT8_CONVOLUTION, INT8_LINEAR, adds_to_int8
+from mezzo.torch.onednn.int8_kernels import INT8_CONVOLUTION, INT8_LINEARS, adds_to_int8
 from mezzo.torch.onednn.kernels import NOTHING, After
 
 _ATEN: Any = torch.ops.aten
 _MOVES = SAME | {_ATEN.permute.default, _ATEN.unsqueeze.default}
-_MERGED = SHAPES | {CAST, QUANTIZE_TENSOR}
+_MERGED = SHAPES | RANGE_OPERATORS | {CAST, QUANTIZE_DYNAMIC, QUANTIZE_TENSOR}
 _FLOATS = (torch.float32, torch.bfloat16)
 # What oneDNN writes in place of FP32, with the span of integers.
 _RESULTS = frozenset({(torch.bfloat16,), (torch.uint8, 0, 255), (torch.int8, -128, 127)})
 _ACTIVATIONS: Mapping[Any, frozenset[str]] = MappingProxyType(
     {
-        INT8_LINEAR: frozenset({"gelu", "hardswish", "relu", "swish", "tanh"}),
+        **dict.fromkeys(
+            INT8_LINEARS, frozenset({"gelu", "hardswish", "relu", "swish", "tanh"})
+        ),
         INT8_CONVOLUTION: frozenset({"hardswish", "hardtanh", "relu", "swish"}),
     }
 )
@@ -65,7 +72,7 @@ def fuse_int8(graph: fx.Graph) -> None:
 
 
 def _merge(graph: fx.Graph) -> None:
-    """Merge alike reshapes, conversions and quantizations: each reader has its own."""
+    """Merge alike reshapes, conversions, ranges and quantizations: each reader has its own."""
     seen: dict[Any, fx.Node] = {}
     for node in list(graph.nodes):
         if node.target in _MERGED and not node.kwargs:
@@ -177,7 +184,7 @@ def _is_alike(other: fx.Node, total: fx.Node, product: fx.Node) -> bool:
     value, result, made = tensor_of(other), total.meta["val"], product.meta["val"]
     if value is None or value.dtype not in _FLOATS or value.shape != result.shape:
         return False
-    if product.target is not INT8_LINEAR:
+    if product.target not in INT8_LINEARS:
         return bool(made.shape == result.shape)
     is_added = value.dtype is torch.float32 or adds_to_int8(value.dtype)
     return is_added and (made.shape == result.shape or made.dim() == 2)

@@ -2,8 +2,8 @@
 
 Inductor's own calls of these kernels demand constant weights. As for packed floats, graphs contain
 empty tensors in place of packed weights and their scales. Activations are U8 or S8 with one scale,
-weights S8 with a scale for each output channel, which is the first axis. `in_pairs`: kernels add
-the products of two neighbours in INT16.
+which is a tensor if it was found at run time, weights S8 with a scale for each output channel,
+which is the first axis. `in_pairs`: kernels add the products of two neighbours in INT16.
 """
 
 import functools
@@ -71,7 +71,10 @@ def _linear(
     if other is None:
         return ONEDNN.qlinear_pointwise(*operands, bias, scale, zero, dtype, after, [], how)
     addition: Any = (*PLAIN, "add", 1.0, after, [], how)
-    return ONEDNN.qlinear_pointwise.binary(*operands, other, bias, scale, zero, dtype, *addition)
+    kernel = ONEDNN.qlinear_pointwise.binary
+    if isinstance(x_scale, torch.Tensor):
+        kernel = ONEDNN.qlinear_pointwise.binary_tensor
+    return kernel(*operands, other, bias, scale, zero, dtype, *addition)
 
 
 def _fake_linear(
@@ -129,10 +132,15 @@ PACK_INT8_FILTER: Any = define(
     _pack_filter,
     fake_packed,
 )
+_LINEAR = (
+    "(Tensor x, Tensor packed, Tensor scales, Tensor? bias, Tensor? other, int features,"
+    " {of_x}, float scale, int zero, ScalarType dtype, str after, str how) -> Tensor"
+)
 INT8_LINEAR: Any = define(
-    "int8_linear(Tensor x, Tensor packed, Tensor scales, Tensor? bias, Tensor? other, int features,"
-    " float x_scale, int x_zero, float scale, int zero, ScalarType dtype, str after, str how)"
-    " -> Tensor",
+    "int8_linear" + _LINEAR.format(of_x="float x_scale, int x_zero"), _linear, _fake_linear
+)
+INT8_DYNAMIC_LINEAR: Any = define(
+    "int8_dynamic_linear" + _LINEAR.format(of_x="Tensor x_scale, Tensor x_zero"),
     _linear,
     _fake_linear,
 )
@@ -144,7 +152,8 @@ INT8_CONVOLUTION: Any = define(
     _convolution,
     _fake_convolution,
 )
-INT8_PRODUCTS = frozenset({INT8_LINEAR, INT8_CONVOLUTION})
+INT8_LINEARS = frozenset({INT8_LINEAR, INT8_DYNAMIC_LINEAR})
+INT8_PRODUCTS = INT8_LINEARS | {INT8_CONVOLUTION}
 
 
 @functools.cache
@@ -212,7 +221,9 @@ def _floats(integers: torch.Tensor, steps: Steps) -> torch.Tensor:
     return (integers.double() - steps.zero_point) * steps.scale
 
 
-def _linear_of(in_pairs: bool) -> tuple[Callable[..., Any], torch.Tensor]:
+def _linear_of(
+    in_pairs: bool, *, is_dynamic: bool = False
+) -> tuple[Callable[..., Any], torch.Tensor]:
     """An INT8 matmul of an addend and what follows, and its exact result."""
     about = _example((6, 64), (16, 64), in_pairs)
     packed, scales = PACK_INT8_MATRIX(about.weight, in_pairs), INT8_SCALES(about.weight, in_pairs)
@@ -220,13 +231,17 @@ def _linear_of(in_pairs: bool) -> tuple[Callable[..., Any], torch.Tensor]:
 
     def linear(other: Any, steps: Steps, *after: object) -> Any:
         operands = (about.x, packed, scales, about.bias, other, 16)
+        if is_dynamic:
+            of_x = [torch.tensor(number) for number in _OF_X]
+            return INT8_DYNAMIC_LINEAR(*operands, *of_x, *steps, *after)
         return INT8_LINEAR(*operands, *_OF_X, *steps, *after)
 
     return linear, exact
 
 
 def _linear_holds(in_pairs: bool) -> bool:
-    return _agree(*_linear_of(in_pairs))
+    kinds = (_linear_of(in_pairs, is_dynamic=is_dynamic) for is_dynamic in (False, True))
+    return all(_agree(*kind) for kind in kinds)
 
 
 def _convolution_holds(in_pairs: bool) -> bool:

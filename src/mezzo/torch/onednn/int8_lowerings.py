@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from mezzo.torch.onednn.int8_kernels import INT8_CONVOLUTION, INT8_LINEAR, PLAIN
+from mezzo.torch.onednn.int8_kernels import INT8_CONVOLUTION, INT8_LINEARS, PLAIN
 from mezzo.torch.onednn.lowerings import channels_last, later, with_bias
 from mezzo.torch.torch_internals import (
     BaseView,
@@ -22,7 +22,7 @@ from mezzo.torch.torch_internals import (
 _PLACE_OF_OTHER = 4
 
 
-@register_lowering(INT8_LINEAR, type_promotion_kind=None)
+@register_lowering([*INT8_LINEARS], type_promotion_kind=None)
 def _linear(
     x: Any, packed: Any, scales: Any, bias: Any, other: Any, features: int, *about: Any
 ) -> Any:
@@ -79,8 +79,9 @@ def _is_last_use(call: Any) -> bool:
     return is_own and set(other.users).isdisjoint(later(call))
 
 
-def _operands(x: Any, x_scale: float, x_zero: int, packed: Any, scales: Any) -> list[Any]:
-    """What every call begins with. Zero points of weights are 0."""
+def _operands(x: Any, x_scale: Any, x_zero: Any, packed: Any, scales: Any) -> list[Any]:
+    """What every call begins with. Zero points of weights are 0, those of data numbers or tensors.
+    """
     return [
         x,
         _constant(x_scale, torch.float32, "x_scale"),
@@ -91,7 +92,9 @@ def _operands(x: Any, x_scale: float, x_zero: int, packed: Any, scales: Any) -> 
     ]
 
 
-def _constant(number: float, dtype: torch.dtype, name: str) -> Any:
+def _constant(number: Any, dtype: torch.dtype, name: str) -> Any:
+    if isinstance(number, TensorBox):
+        return ExternKernel.realize_input(number)
     constant = V.graph.add_tensor_constant(torch.tensor(number, dtype=dtype), name=name)
     constant.realize()
     return ExternKernel.realize_input(constant)

@@ -6,9 +6,20 @@ from typing import NamedTuple
 import torch
 from torch import fx
 
-from mezzo.aten.edit.quantizing import DEQUANTIZE_CHANNELS, DEQUANTIZE_TENSOR, QUANTIZE_CHANNELS
+from mezzo.aten.edit.quantizing import (
+    DEQUANTIZE_CHANNELS,
+    DEQUANTIZE_DYNAMIC,
+    DEQUANTIZE_TENSOR,
+    QUANTIZE_CHANNELS,
+)
 from mezzo.torch.compiler.building import CallInserter
-from mezzo.torch.onednn.int8_kernels import INT8_CONVOLUTION, INT8_LINEAR, PLAIN, Steps
+from mezzo.torch.onednn.int8_kernels import (
+    INT8_CONVOLUTION,
+    INT8_DYNAMIC_LINEAR,
+    INT8_LINEAR,
+    PLAIN,
+    Steps,
+)
 from mezzo.torch.onednn.kernels import NOTHING
 from mezzo.torch.weights.int8_layouts import Int8Filter, Int8Matrix, Int8Scales
 from mezzo.torch.weights.packing import SQUEEZE, Product, readers_of, replace_call
@@ -16,6 +27,8 @@ from mezzo.torch.weights.weight_layouts import HEIGHT, UNSQUEEZE, PackedFilter, 
 
 _IMAGE_RANK = 4
 _INTEGERS = frozenset({torch.uint8, torch.int8})
+# The matmul's operator, by what dequantizes its data.
+_LINEARS = {DEQUANTIZE_TENSOR: INT8_LINEAR, DEQUANTIZE_DYNAMIC: INT8_DYNAMIC_LINEAR}
 
 
 class Int8Slots(NamedTuple):
@@ -58,7 +71,7 @@ def _quantized(graph: fx.Graph) -> Iterator[tuple[fx.Node, fx.Node]]:
 
 def _has_kernel(product: Product) -> bool:
     x, layout = product.x, product.layout
-    is_quantized = x.target is DEQUANTIZE_TENSOR and x.args[0].meta["val"].dtype in _INTEGERS
+    is_quantized = x.target in _LINEARS and x.args[0].meta["val"].dtype in _INTEGERS
     is_of_images = not isinstance(layout, PackedFilter) or len(product.about[0]) == _IMAGE_RANK
     return is_quantized and is_of_images
 
@@ -91,7 +104,7 @@ def _write(
         operands = (packed, scales, product.bias, None)
         if not isinstance(packing, PackedFilter):
             about = (*product.about, *of_x, *PLAIN, torch.float32, *NOTHING)
-            result = build.call(INT8_LINEAR, x, *operands, *about)
+            result = build.call(_LINEARS[product.x.target], x, *operands, *about)
         else:
             *sizes, is_last = product.about
             x = build.call(UNSQUEEZE, x, HEIGHT) if packing.is_of_sequences else x
