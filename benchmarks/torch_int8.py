@@ -14,6 +14,7 @@ that fails stands in the table with its error. On a CPU without BF16 instruction
 PyTorch emulates; without VNNI PT2E needs `reduce_range`, activations in seven bits:
 
     python benchmarks/torch_int8.py --candidates "compile, fp32" "PT2E int8" "PT2E int8, reduced" "mezzo, int8"
+    python benchmarks/torch_int8.py --candidates "compile, fp32" "PT2E int8, dynamic, reduced" "mezzo, int8 dynamic"
 """
 
 import argparse
@@ -47,14 +48,19 @@ BASE, LOW, MIXED = "compile + autocast", "mezzo, bf16", "mezzo, int8 + bf16"
 FLOATS, REDUCED, ALONE = "compile, fp32", "PT2E int8, reduced", "mezzo, int8"
 INT4 = "mezzo, int4 + bf16"
 PT2E, PT2E_LOW, PT2E_DYNAMIC = "PT2E int8", "PT2E int8 + autocast", "PT2E int8, dynamic + autocast"
+REDUCED_DYNAMIC = "PT2E int8, dynamic, reduced"
+DYNAMIC, MIXED_DYNAMIC = "mezzo, int8 dynamic", "mezzo, int8 dynamic + bf16"
 TORCHAO, TORCHAO_INT4 = "torchao int8, dynamic", "torchao int4"
 CANDIDATES = (
-    FLOATS, BASE, PT2E, REDUCED, PT2E_LOW, PT2E_DYNAMIC, TORCHAO, TORCHAO_INT4, LOW, INT4, ALONE, MIXED
+    FLOATS, BASE, PT2E, REDUCED, PT2E_LOW, PT2E_DYNAMIC, REDUCED_DYNAMIC, TORCHAO, TORCHAO_INT4, LOW, INT4, ALONE,
+    MIXED, DYNAMIC, MIXED_DYNAMIC
 )  # fmt: skip
 PRODUCTS = frozenset({"addmm", "bmm", "convolution", "mm"})
 CALIBRATED = 8  # batches
 _CLOCKS = {"wall": time.perf_counter, "processor": time.thread_time}  # the second is for busy machines
-_OF_MEZZO = {LOW: "bf16", MIXED: "int8,bf16", INT4: "int4,bf16", ALONE: "int8"}
+_OF_MEZZO = {
+    LOW: "bf16", MIXED: "int8,bf16", INT4: "int4,bf16", ALONE: "int8", DYNAMIC: "int8", MIXED_DYNAMIC: "int8,bf16"
+}  # fmt: skip
 
 
 @dataclass(slots=True, kw_only=True)
@@ -121,6 +127,8 @@ def prepared(task: _Task, candidate: str) -> tuple[Callable[[], Any], Any]:
         options: dict[str, Any] = {}
         if candidate in (MIXED, ALONE):
             options = {"data": data, "calibrator": task.calibrator}
+        elif candidate in (DYNAMIC, MIXED_DYNAMIC):
+            options = {"calibrator": "none"}
         run: Any = mezzo.torch.compile(network, to=_OF_MEZZO[candidate], freeze=True, **options)
     else:
         torch._inductor.config.freezing = True
@@ -159,7 +167,7 @@ def quantized_by_pt2e(network: Any, data: Sequence[Any], candidate: str) -> Any:
     from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as quantizers
 
     quantizer = quantizers.X86InductorQuantizer()
-    asked = {"is_dynamic": candidate == PT2E_DYNAMIC, "reduce_range": candidate == REDUCED}
+    asked = {"is_dynamic": "dynamic" in candidate, "reduce_range": "reduced" in candidate}
     quantizer.set_global(quantizers.get_default_x86_inductor_quantization_config(**asked))
     watched = prepare_pt2e(torch.export.export(network, data[0]).module(), quantizer)
     for batch in data:

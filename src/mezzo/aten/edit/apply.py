@@ -228,7 +228,7 @@ class _Applier:
             self.retyped.add(behind)
             return behind
 
-        form: fx.Node = quantize_dynamically(call, source, source.meta["val"].shape)
+        form: fx.Node = quantize_dynamically(call, source, source.meta["val"])
         return form
 
     def _turn(self, value: int, how: Quantization) -> None:

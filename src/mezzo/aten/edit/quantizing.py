@@ -3,11 +3,12 @@ dequantized before the calls whose kernels compute in integers. Inductor fuses t
 kernels of oneDNN, and exporters write QuantizeLinear and DequantizeLinear.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
+from torch.fx.experimental.symbolic_shapes import guard_or_true
 from torch.fx.passes.shape_prop import TensorMetadata
 
 from mezzo.aten.program import FROM_DTYPE
@@ -65,15 +66,15 @@ def parameters_of(how: Quantization, scales: Any, zero_points: Any) -> tuple[Any
     return scales, zero_points, how.axis, low, high, FROM_DTYPE[how.dtype]
 
 
-def quantize_dynamically(call: Callable[..., Any], numbers: Any, shape: Sequence[Any]) -> Any:
+def quantize_dynamically(call: Callable[..., Any], numbers: Any, value: torch.Tensor) -> Any:
     """Quantize an FP32 tensor to U8 in its own range, which includes 0, and dequantize it. `call`
-    runs an operator on tensors, or inserts it into a graph.
+    runs an operator on tensors, or inserts it into a graph, where `value` is the fake tensor.
 
     Operators of ATen find the range, as Inductor (PyTorch 2.13) makes of `choose_qparams` a range
     without 0: numbers from 3 to 5 all become 2. A NaN or an infinity makes the scale one. An empty
-    tensor has no range, and stays as it is.
+    tensor has no range, and stays as it is, also if only data tells that it is empty.
     """
-    if any(isinstance(size, int) and size == 0 for size in shape):
+    if guard_or_true(value.numel() == 0):
         return numbers
     low = call(_ATEN.clamp_max.default, call(_ATEN.amin.default, numbers), 0.0)
     high = call(_ATEN.clamp_min.default, call(_ATEN.amax.default, numbers), 0.0)
@@ -109,7 +110,7 @@ def round_through_integers(numbers: torch.Tensor, how: Quantization) -> torch.Te
 def round_in_own_range(numbers: torch.Tensor) -> torch.Tensor:
     """Quantize and dequantize an FP32 tensor dynamically."""
     result: torch.Tensor = quantize_dynamically(
-        lambda operator, *arguments: operator(*arguments), numbers, numbers.shape
+        lambda operator, *arguments: operator(*arguments), numbers, numbers
     )
     return result
 

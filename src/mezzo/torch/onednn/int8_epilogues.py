@@ -23,7 +23,13 @@ from mezzo.aten.program import tensor_of
 from mezzo.aten.read.retype import CAST, is_cast
 from mezzo.torch.compiler.building import CallInserter, arguments_of
 from mezzo.torch.onednn.epilogues import SAME, SHAPES, activation_of
-from mezzo.torch.onednn.int8_kernels import INT8_CONVOLUTION, INT8_LINEARS, adds_to_int8
+from mezzo.torch.onednn.int8_kernels import (
+    INT8_CONVOLUTION,
+    INT8_DYNAMIC_LINEAR,
+    INT8_LINEAR,
+    INT8_LINEARS,
+    adds_to_int8,
+)
 from mezzo.torch.onednn.kernels import NOTHING, After
 
 _ATEN: Any = torch.ops.aten
@@ -34,9 +40,9 @@ _FLOATS = (torch.float32, torch.bfloat16)
 _RESULTS = frozenset({(torch.bfloat16,), (torch.uint8, 0, 255), (torch.int8, -128, 127)})
 _ACTIVATIONS: Mapping[Any, frozenset[str]] = MappingProxyType(
     {
-        **dict.fromkeys(
-            INT8_LINEARS, frozenset({"gelu", "hardswish", "relu", "swish", "tanh"})
-        ),
+        INT8_LINEAR: frozenset({"gelu", "hardswish", "relu", "swish", "tanh"}),
+        # Without relu, which makes 0 of NaN in oneDNN: what is no number is to be seen here.
+        INT8_DYNAMIC_LINEAR: frozenset({"gelu", "hardswish", "swish", "tanh"}),
         INT8_CONVOLUTION: frozenset({"hardswish", "hardtanh", "relu", "swish"}),
     }
 )
@@ -194,7 +200,8 @@ def _with_activation(product: fx.Node, place: _Place, is_sum: bool) -> tuple[_Pl
     """The activation behind a place; else the place."""
     start = _followed(place)
     found = activation_of(start.node)
-    names = _AFTER_SUMS if is_sum else _ACTIVATIONS[product.target]
+    names = _ACTIVATIONS[product.target]
+    names = names & _AFTER_SUMS if is_sum else names
     if found is None or found[1].name not in names:
         return place, NOTHING
     return _Place(found[0], start.path), found[1]

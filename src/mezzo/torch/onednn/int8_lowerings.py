@@ -80,8 +80,7 @@ def _is_last_use(call: Any) -> bool:
 
 
 def _operands(x: Any, x_scale: Any, x_zero: Any, packed: Any, scales: Any) -> list[Any]:
-    """What every call begins with. Zero points of weights are 0, those of data numbers or tensors.
-    """
+    """What every call begins with. Zero points of weights are 0, those of data numbers or tensors."""
     return [
         x,
         _constant(x_scale, torch.float32, "x_scale"),

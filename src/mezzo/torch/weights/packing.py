@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import fx
+from torch.fx.experimental.symbolic_shapes import guard_or_true
 
 from mezzo.aten.program import tensor_of
 from mezzo.torch.onednn.kernels import CONVOLUTION, LINEAR, NOTHING, layout_of
@@ -189,7 +190,7 @@ def _convolution(call: fx.Node, weight: fx.Node) -> Product | None:
 
 def _is_low(node: Any, dtype: torch.dtype) -> bool:
     value = tensor_of(node) if isinstance(node, fx.Node) else None
-    return value is not None and value.dtype is dtype and value.numel() != 0
+    return value is not None and value.dtype is dtype and not guard_or_true(value.numel() == 0)
 
 
 def _is_bias(node: Any, features: int, dtype: torch.dtype) -> bool:
