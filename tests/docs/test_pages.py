@@ -66,7 +66,7 @@ _UNRUN = {
     "needs torch, scikit-learn, nncf and openvino, and ten minutes": 1,
     "needs torch, transformers, torchao and a CPU with AVX2": 1,
     "needs torch, scikit-learn and torchcrepe": 1,
-    "needs torch": 63,
+    "needs torch": 65,
     "needs accelerate, torch": 4,
     "needs accelerate, torch, transformers": 2,
     "needs lightning, torch": 4,

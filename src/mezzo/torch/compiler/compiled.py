@@ -135,7 +135,8 @@ def compile(
         weight_update: "fp32" keeps master weights, whose low-precision copies the optimizer of
             `compile_update` writes at each step; None casts weights at every use in training.
         data: batches, as in `mezzo.torch.compare`, that scales are from with "int8" in `to`, or
-            that `max_error` is held on; the model runs on them now.
+            that `max_error` is held on; the model runs on them now. With `calibrator="none"` INT8
+            needs none, as ranges are found at run time.
         max_error: with data, the largest relative L2 error of an output, as of `mezzo.tune`: the
             plan is the cheapest that holds it.
         plan: a file of `save_plan`, whose plans are replayed: with "int8" in place of data. A graph

@@ -80,7 +80,9 @@ def _is_last_use(call: Any) -> bool:
 
 
 def _operands(x: Any, x_scale: Any, x_zero: Any, packed: Any, scales: Any) -> list[Any]:
-    """What every call begins with. Zero points of weights are 0, those of data numbers or tensors."""
+    """What every call begins with. `x_scale`, `x_zero`: numbers, or tensors. Zero points of weights
+    are 0.
+    """
     return [
         x,
         _constant(x_scale, torch.float32, "x_scale"),
