@@ -241,8 +241,7 @@ def test_the_compiled_answer_is_that_of_the_program() -> None:
     module, x = layers(), rows(99).abs()
     module[0].weight[:8] = module[0].weight[:8].sign()
     program = converted(export(module, (x,))).model.module()
-    # Ties may round to either of two neighbours: a step of 1/255 in a few numbers of 64.
-    assert error(dynamic(module)(x), program(x)) < 1e-3
+    assert error(dynamic(module)(x), program(x)) < 1e-6  # the same integers, in FP32 sums of another order
 
 
 @needs_kernels

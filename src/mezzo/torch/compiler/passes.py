@@ -56,7 +56,11 @@ from mezzo.torch.weights.block_products import (
     rounded_weights,
 )
 from mezzo.torch.weights.frozen import casts_of_constants, fold_into_int8, pack_constants
-from mezzo.torch.weights.int8_products import Int8Slots, call_int8_kernels
+from mezzo.torch.weights.int8_products import (
+    Int8Slots,
+    call_int8_kernels,
+    write_dynamic_quantization,
+)
 from mezzo.torch.weights.packing import pack
 from mezzo.torch.weights.weight_inputs import CastableWeight, Edited, device_of
 from mezzo.torch.weights.weight_layouts import (
@@ -354,6 +358,7 @@ class PlanningPass(CustomGraphPass):
         if inductor_config.freezing:
             fold_into_int8(graph)
         fuse_int8(graph)
+        write_dynamic_quantization(graph)
         return layouts
 
     def _pack(

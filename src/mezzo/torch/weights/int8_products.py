@@ -1,7 +1,7 @@
 """Matmuls and convolutions in INT8 whose weights are quantized and packed once, and may change."""
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import fx
@@ -11,7 +11,9 @@ from mezzo.aten.edit.quantizing import (
     DEQUANTIZE_DYNAMIC,
     DEQUANTIZE_TENSOR,
     QUANTIZE_CHANNELS,
+    QUANTIZE_DYNAMIC,
 )
+from mezzo.aten.read.retype import CAST
 from mezzo.torch.compiler.building import CallInserter
 from mezzo.torch.onednn.int8_kernels import (
     INT8_CONVOLUTION,
@@ -25,6 +27,7 @@ from mezzo.torch.weights.int8_layouts import Int8Filter, Int8Matrix, Int8Scales
 from mezzo.torch.weights.packing import SQUEEZE, Product, readers_of, replace_call
 from mezzo.torch.weights.weight_layouts import HEIGHT, UNSQUEEZE, PackedFilter, WeightLayout
 
+_ATEN: Any = torch.ops.aten
 _IMAGE_RANK = 4
 _INTEGERS = frozenset({torch.uint8, torch.int8})
 # The matmul's operator, by what dequantizes its data.
@@ -58,6 +61,24 @@ def call_int8_kernels(
         floats.replace_all_uses_with(weight)
     graph.eliminate_dead_code()
     return layouts
+
+
+def write_dynamic_quantization(graph: fx.Graph) -> None:
+    """Write dynamic quantization in operators that Inductor vectorizes: its own lowering takes 18
+    times as long with AVX2.
+    """
+    for quantize in graph.find_nodes(op="call_function", target=QUANTIZE_DYNAMIC):
+        numbers, scale, zero, low, high, dtype = quantize.args
+        build = CallInserter(graph, quantize)
+        with graph.inserting_before(quantize):
+            factor = build.call(_ATEN.reciprocal.default, scale)
+            steps = build.call(_ATEN.round.default, build.call(_ATEN.mul.Tensor, numbers, factor))
+            steps = build.call(_ATEN.add.Tensor, steps, build.call(CAST, zero, torch.float32))
+            steps = build.call(_ATEN.clamp_min.default, steps, float(low))
+            steps = build.call(_ATEN.clamp_max.default, steps, float(high))
+            integers = build.call(CAST, steps, dtype)
+        quantize.replace_all_uses_with(integers)
+        graph.erase_node(quantize)
 
 
 def _quantized(graph: fx.Graph) -> Iterator[tuple[fx.Node, fx.Node]]:
