@@ -467,6 +467,16 @@ def test_what_is_missing_or_too_much_is_said(options: dict[str, Any], message: s
         mezzo.torch.compile(layers(), to="int8", **options)
 
 
+def test_a_backend_by_name_finds_ranges_or_says_so() -> None:
+    module, x = layers(), rows(99)
+    run: Any = torch.compile(module, backend="mezzo", options={"to": "int8", "calibrator": "none"})
+    assert error(run(x), module(x)) < ERROR
+    assert in_int8(account(run).plans[0])
+    torch._dynamo.reset()
+    with pytest.raises(InputError, match="to has int8, whose scales come from data, and a backend is given none"):
+        torch.compile(module, backend="mezzo", options={"to": "int8"})(x)
+
+
 def test_a_conversion_without_data_tells_of_ranges_at_run_time() -> None:
     with pytest.raises(InputError, match='or let ranges be found at run time, with calibrator="none"'):
         mezzo.convert(export(layers(), (rows(0),)), to="int8", target="torch-cpu")

@@ -278,6 +278,13 @@ def mezzo(
                 "option 'freeze' comes too late for a backend; use mezzo.torch.compile(model,"
                 " freeze=True)"
             )
+        planning = settings.planning().planning
+        if planning.line.quantized is not None and not planning.is_dynamic:
+            raise InputError(
+                "to has int8, whose scales come from data, and a backend is given none; use"
+                " mezzo.torch.compile(model, data=[batch, ...]), or let ranges be found at run"
+                " time, with calibrator='none'"
+            )
         if settings.controls.weight_grad_reduce is not None:  # a graph does not know its module
             grad_format = settings.controls.weight_grad_reduce
             raise InputError(
