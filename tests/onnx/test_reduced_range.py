@@ -12,6 +12,7 @@ from onnx import numpy_helper
 import mezzo
 from mezzo.common.errors import InputError
 from mezzo.common.machine import Machine
+from mezzo.numerics.measures import Ruling
 from mezzo.onnx.profile import onnxruntime as onnxruntime_driver
 from mezzo.onnx.profile import openvino as openvino_driver
 from mezzo.onnx.profile.loaded import LoadOptions
@@ -185,3 +186,69 @@ def test_targets_of_cpus_say_where_sums_saturate() -> None:
     for name in ("onnxruntime-cpu", "openvino-cpu", "torch-cpu"):
         sums = find_target(name).pair_sum
         assert sums is not None and sums.unless == VNNI, name
+
+
+# Files of other tools: weights `w` in INT8, and how the product is written.
+_OTHERS = {
+    "QDQ": "h = QuantizeLinear(x, s, z) i = DequantizeLinear(h, s, z) v = DequantizeLinear(w, s, o) y = MatMul(i, v)",
+    "QDQ of a convolution": """n = Constant<value_ints=[2]>() e = Unsqueeze(x, n) h = QuantizeLinear(e, s, z)
+        i = DequantizeLinear(h, s, z) v = DequantizeLinear(w, s, o) c = Conv(i, v) y = Squeeze(c, n)""",
+    "QLinear": "h = QuantizeLinear(x, s, z) p = QLinearMatMul(h, s, z, w, s, o, t, m) y = DequantizeLinear(p, t, m)",
+    "integers": """h, d, u = DynamicQuantizeLinear(x) p = MatMulInteger(h, w, u) f = Cast<to=1>(p) g = Mul(f, d)
+        y = Mul(g, s)""",
+}
+_PRODUCTS = ("MatMul", "Conv", "QLinearMatMul", "MatMulInteger")
+
+
+def _of_another_tool(form: str, pair: tuple[int, int]) -> tuple[onnx.ModelProto, onnx.ModelProto]:
+    """A product of FP32, and the same with weights in INT8, two neighbours of which are this pair."""
+    integers = np.random.default_rng(0).integers(-60, 61, (6, 4), np.int8)
+    integers[:, 1] = (0, 0, *pair, 0, 0)
+    head = '<ir_version: 10, opset_import: ["" : 21]> g (float[N,6] x) => (float[N,4] y)'
+    high = onnx.parser.parse_model(f"{head} {{ y = MatMul(x, w) }}")
+    high.graph.initializer.append(numpy_helper.from_array(integers * np.float32(0.01), "w"))
+    constants = "<float s = {0.01}, float t = {0.04}, uint8 z = {0}, uint8 m = {128}, int8 o = {0}>"
+    low = onnx.parser.parse_model(f"{head} {constants} {{ {_OTHERS[form]} }}")
+    for node in low.graph.node:
+        node.name = "product" if node.op_type in _PRODUCTS else ""
+    stored = integers.T[:, :, None] if "convolution" in form else integers
+    low.graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(stored), "w"))
+    return high, low
+
+
+@pytest.mark.parametrize("form", _OTHERS)
+@pytest.mark.parametrize(("pair", "is_safe"), [((64, 64), True), ((64, 65), False), ((127, -128), True)])
+def test_exact_sums_judge_no_file_whose_pairs_may_saturate_here(
+    form: str, pair: tuple[int, int], is_safe: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    high, low = _of_another_tool(form, pair)
+    data = {"x": np.random.default_rng(0).uniform(0, 2.5, (16, 6)).astype(np.float32)}
+    monkeypatch.setattr("mezzo.api.compare.find_machine", lambda: _SERVER)
+    assert mezzo.compare(high, low, data).verdict.is_same
+    monkeypatch.setattr("mezzo.api.compare.find_machine", lambda: _PLAIN)
+    verdict = mezzo.compare(high, low, data).verdict
+    assert verdict.is_same is is_safe
+    if not is_safe:
+        assert verdict.ruling is Ruling.UNKNOWN and verdict.because == (
+            "'product': without amx_int8 or avx512_vnni or avx_vnni, as on this machine, INT8 products are added in"
+            ' pairs in INT16, which may saturate with these weights; run="native" runs them here, and weights in a'
+            " reduced range are right on every CPU"
+        )
+        assert mezzo.compare(high, low, data, run="native").verdict.ruling is not Ruling.UNKNOWN
+
+
+def test_weights_that_a_runtime_multiplies_in_floats_saturate_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    high, low = _of_another_tool("QDQ", (127, 127))
+    del low.graph.node[:2]
+    low.graph.node[1].input[0] = "x"
+    monkeypatch.setattr("mezzo.api.compare.find_machine", lambda: _PLAIN)
+    data = {"x": np.random.default_rng(0).uniform(0, 2.5, (16, 6)).astype(np.float32)}
+    assert mezzo.compare(high, low, data).verdict.is_same
+
+
+def test_a_file_that_is_wrong_in_exact_sums_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    high, low = _of_another_tool("QDQ", (127, 127))
+    low.graph.initializer[0].float_data[:] = [0.02]
+    monkeypatch.setattr("mezzo.api.compare.find_machine", lambda: _PLAIN)
+    data = {"x": np.random.default_rng(0).uniform(0, 2.5, (16, 6)).astype(np.float32)}
+    assert mezzo.compare(high, low, data).verdict.ruling is Ruling.DIFFERENT

@@ -11,6 +11,7 @@ from quant_laws import LAW
 
 from mezzo.contracts.calibrator import Grid, Range
 from mezzo.formats.dtypes import DType
+from mezzo.formats.neighbouring_pairs import largest_pairs
 from mezzo.formats.quantization import Quantization
 from mezzo.quantize.arithmetic.arithmetic import dequantize, quantize, round_trip
 from mezzo.quantize.arithmetic.parameters import (
@@ -19,7 +20,7 @@ from mezzo.quantize.arithmetic.parameters import (
     parameters_for,
     quantize_bias,
 )
-from mezzo.quantize.arithmetic.weights import largest_pairs, weight_parameters
+from mezzo.quantize.arithmetic.weights import weight_parameters
 
 U8, S8 = Grid(dtype=DType.UINT8), Grid(dtype=DType.INT8, is_symmetric=True)
 NARROW = Grid(dtype=DType.INT8, is_symmetric=True, is_narrow=True)
@@ -184,7 +185,7 @@ def test_pairs_are_those_of_all_neighbours_in_any_pieces(
     rng = np.random.default_rng(0)
     slices = rng.standard_normal(shape).astype(np.float32)
     whole = largest_pairs(slices)
-    monkeypatch.setattr("mezzo.quantize.arithmetic.weights._PIECE", 1)
+    monkeypatch.setattr("mezzo.formats.neighbouring_pairs._PIECE", 1)
     assert np.array_equal(largest_pairs(slices), whole)
     assert whole.shape == shape[:1] and (whole >= np.abs(slices).reshape(shape[0], -1).max(axis=1, initial=0)).all()
     for row, largest in zip(slices, whole, strict=True):

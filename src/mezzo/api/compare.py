@@ -17,7 +17,7 @@ from mezzo.evaluate.model_data import open_model_data
 from mezzo.numerics.measures import Comparison
 from mezzo.numerics.metrics.user_metric import Metric
 from mezzo.numerics.verdicts import read_drop
-from mezzo.planner.choices.gains import recorded_gain, recorded_sums
+from mezzo.planner.choices.gains import recorded_gain, recorded_sums, saturating_sums
 from mezzo.report.html.page import check_page_path, write_account
 from mezzo.report.notebook.notebook import with_call
 from mezzo.report.records.account import describe_comparison, with_graph
@@ -52,7 +52,8 @@ def compare(
     """Compare a model's outputs with a reference's on data, and locate the differences.
 
     The verdict's `ruling` is "cannot tell" if the data or the reference's outputs are not
-    informative: NaN or infinities among them, no sample, or outputs that never change.
+    informative: NaN or infinities among them, no sample, or outputs that never change; and if INT8
+    products may saturate on this machine's CPU, unless `run` is "native".
 
     Args:
         data: a file (.npz, .npy, .csv, .txt, an image), a folder, a pattern, several of these, or
@@ -107,6 +108,7 @@ def compare(
     target, low = recorded_target(second)
     if run == "emulated" and options.accumulation is None:
         options = replace(options, accumulation=recorded_sums(target, low))
+    options = replace(options, pair_sum=saturating_sums(target, find_machine()))
     # A fixed batch size of either model applies to both.
     fixed = lab_of(first).inputs.fixed_length or lab_of(second).inputs.fixed_length
     dataset = open_model_data(

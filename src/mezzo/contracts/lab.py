@@ -136,6 +136,11 @@ class Pair(Protocol):
         reference's names.
         """
 
+    def saturating(self) -> Sequence[str]:
+        """The candidate's products whose INT8 weights are so large that the sum of two neighbouring
+        products may exceed INT16.
+        """
+
     def load(self, layers: Layers) -> Sessions:
         """Prepare both, with these layers as further outputs."""
 

@@ -23,6 +23,7 @@ from mezzo.numerics.measures import Comparison, Deviation, Verdict
 from mezzo.numerics.metrics.metrics import Meter
 from mezzo.numerics.metrics.user_metric import Metric, MetricTally
 from mezzo.numerics.verdicts import Drop, choose_budget, judge, judge_drop
+from mezzo.tables.sums import PairSum
 
 if TYPE_CHECKING:
     from mezzo.numerics.data.datasets import Batch, Dataset
@@ -34,7 +35,8 @@ RUNS = ("emulated", "native")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonOptions:
     """The options of a comparison, parsed. `low`: the format that default budgets are derived from;
-    `known`: an earlier comparison with the same reference and data, whose noise is reused.
+    `known`: an earlier comparison with the same reference and data, whose noise is reused;
+    `pair_sum`: how INT8 kernels add on this machine, if products may saturate.
     """
 
     max_error: float | None = None
@@ -45,6 +47,7 @@ class ComparisonOptions:
     names: tuple[str, str] = EMULATED.names
     low: DType | None = None
     known: Comparison | None = None
+    pair_sum: PairSum | None = None
     has_layers: bool = False
     progress: Progress | None = None
 
@@ -102,6 +105,7 @@ def compare_models(
     sums = None if options.accumulation is None else options.accumulation.dtype
     running = Running(options.run == "emulated", options.accumulation, options.names)
     pair = lab_of(reference).pair(candidate, running)
+    saturation = _find_saturation(pair, options)
     lowest = lowest_of([*pair.formats, frozenset(dtype for dtype in (options.low, sums) if dtype)])
     empty: list[str] = []  # batches without samples, by their origins
     batches = _filled(dataset, empty)
@@ -140,10 +144,27 @@ def compare_models(
         run=options.run,
         outputs=results,
         layers=(*layer_deviations, *more_layers),
-        verdict=_judge(results, tally, options, standards.faults),
+        verdict=_judge(results, tally, options, (*standards.faults, *saturation)),
         metric=None if tally is None else tally.result(),
         notes=(*notes, *layer_notes),
         is_swapped=_has_low(pair.formats[0]) and not _has_low(pair.formats[1]),
+    )
+
+
+def _find_saturation(pair: Pair, options: ComparisonOptions) -> tuple[str, ...]:
+    """Why exact sums do not show how INT8 kernels answer here, if they do not."""
+    sums = options.pair_sum
+    if sums is None or options.run != "emulated":
+        return ()
+    products = pair.saturating()
+    if not products:
+        return ()
+    more = f" and {len(products) - 1} more" if len(products) > 1 else ""
+    features = " or ".join(sums.unless)
+    return (
+        f"{products[0]!r}{more}: without {features}, as on this machine, INT8 products are added in"
+        f" pairs in INT16, which may saturate with these weights; {setting('run', 'native')} runs"
+        " them here, and weights in a reduced range are right on every CPU",
     )
 
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 VNNI = ("amx_int8", "avx512_vnni", "avx_vnni")
 # Any multiplies integers faster than floats; AVX2 alone adds the products in pairs in INT16.
 MULTIPLIES_INT8 = (*VNNI, "avx2")
+# Two neighbouring weights of one sign that add up to more may saturate: 255 * 129 > 2 ** 15.
+MOST_IN_PAIR = 128
 _X86 = frozenset({"x86_64", "AMD64", "i386", "i686"})
 
 

@@ -135,6 +135,10 @@ class AtenPair:
         ours = self.sides[0]
         return TorchSubject(ours.program, ours.arithmetic, ours.guarded)
 
+    def saturating(self) -> Sequence[str]:
+        """None are known: integer kernels are chosen when a program is compiled."""
+        return ()
+
     def reached(self, fed: Collection[str]) -> Mapping[str, tuple[Reached, Reached]]:
         ours = find_reached(self.sides[0].program, fed)
         theirs = find_reached(

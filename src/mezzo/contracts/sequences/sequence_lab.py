@@ -158,6 +158,9 @@ class _SteppedPair:
     def reached(self, fed: Collection[str]) -> Mapping[str, tuple[Reached, Reached]]:
         return self._pair.reached(fed)
 
+    def saturating(self) -> Sequence[str]:
+        return self._pair.saturating()
+
     def load(self, layers: Layers) -> Sessions:
         return _SteppedSessions(self._pair.load(layers), layers)
 

@@ -40,6 +40,12 @@ class RunnableModel:
         """The same weights with another model."""
         return replace(self, model=model)
 
+    def array(self, tensor: onnx.TensorProto) -> Array:
+        """The elements of one of the model's tensors, embedded or external."""
+        if self.weights is not None and is_marked(tensor):
+            return self.weights.array(tensor)
+        return onnx.numpy_helper.to_array(tensor)
+
     def filled(self) -> onnx.ModelProto:
         """The model with embedded weights. Raises ContractError if it exceeds protobuf's limit."""
         if self.weights is None:

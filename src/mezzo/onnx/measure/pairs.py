@@ -27,6 +27,7 @@ from mezzo.onnx.measure.subject import OnnxSubject
 from mezzo.onnx.protos.graphs import inline_functions, nodes_of
 from mezzo.onnx.protos.metadata import ACTIVATION_BLOCK, number_of, result_exponents
 from mezzo.onnx.run.emulation import emulated_session
+from mezzo.onnx.run.integer_products import saturating_products
 from mezzo.onnx.run.runtime import ALL_CORES, EMULATING
 from mezzo.onnx.run.session import Session
 
@@ -135,6 +136,10 @@ class OnnxPair:
             name: (reference[name], candidate[candidate_name])
             for name, candidate_name in self.match.outputs.items()
         }
+
+    def saturating(self) -> tuple[str, ...]:
+        """The candidate's products whose INT8 weights are too large for sums of pairs in INT16."""
+        return saturating_products(self._wholes[1])
 
     def load(self, layers: Layers) -> OnnxSessions:
         """Load both models, with these layers as further outputs."""

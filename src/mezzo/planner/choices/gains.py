@@ -12,6 +12,7 @@ from mezzo.formats.format_words import FORMAT_DTYPES
 from mezzo.plugins.discovery import built_in_targets, runnable_targets
 from mezzo.plugins.discovery import target as find_target
 from mezzo.tables.runtime import NVIDIA_GPU, Runtime
+from mezzo.tables.sums import PairSum
 from mezzo.tables.target import Gain, Target
 
 # The format for results that gain size alone.
@@ -74,6 +75,18 @@ def recorded_sums(target: str | None, low: DType | None) -> Accumulation | None:
         return Accumulation.of(find_target(target), (low,))
     except InputError:
         return None
+
+
+def saturating_sums(target: str | None, machine: Machine) -> PairSum | None:
+    """How INT8 kernels add on a machine where they may saturate, by the target's name; without one,
+    the kernels of the runtime that `run="native"` takes. None if they do not.
+    """
+    name = target if target is not None else next(iter(runnable_targets()))
+    try:
+        sums = find_target(name).pair_sum
+    except InputError:
+        return None
+    return sums if sums is not None and sums.saturates_on(machine) else None
 
 
 class Candidate(NamedTuple):

@@ -1,6 +1,5 @@
 """Parameters of quantized weights, from their largest magnitude."""
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -8,14 +7,13 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzo.contracts.calibrator import Grid
+from mezzo.formats.neighbouring_pairs import largest_pairs
 from mezzo.formats.quantization import Quantization
 from mezzo.quantize.arithmetic.parameters import parameters_between
 from mezzo.tables.quantized_kernels import Operand
 
 Doubles = npt.NDArray[np.float64]
 Floats = npt.NDArray[np.float32]
-# Elements whose pairs are added together.
-_PIECE = 1 << 22
 
 
 def weight_parameters(
@@ -54,28 +52,6 @@ def _slices(weights: npt.NDArray[Any], axis: int | None) -> Floats:
     """Weights as FP32, the slices along the first axis."""
     floats = np.asarray(weights, np.float32)
     return floats[None] if axis is None else np.ascontiguousarray(np.moveaxis(floats, axis, 0))
-
-
-def largest_pairs(slices: Floats) -> Doubles:
-    """The largest sum of the magnitudes of two neighbours of one sign in each slice: along every
-    axis, and in memory order with either end of the axes last, as kernels lay out what they sum.
-    """
-    size = max(math.prod(slices.shape[1:]), 1)
-    step = max(_PIECE // size, 1)
-    pieces = [_pairs(slices[at : at + step]) for at in range(0, len(slices), step)]
-    return np.concatenate([np.zeros(0), *pieces])
-
-
-def _pairs(slices: Floats) -> Doubles:
-    flat = slices.reshape(len(slices), -1)
-    largest = np.abs(flat).max(axis=1, initial=0.0)
-    orders = [flat, np.moveaxis(slices, 1, -1).reshape(flat.shape)] if slices.ndim > 2 else [flat]
-    orders += [np.moveaxis(slices, axis, -1) for axis in range(1, slices.ndim)]
-    for ordered in orders:
-        for part in (np.maximum(ordered, 0), np.maximum(-ordered, 0)):
-            sums = part[..., 1:] + part[..., :-1]
-            largest = np.maximum(largest, sums.reshape(len(slices), -1).max(axis=1, initial=0.0))
-    return np.asarray(largest, np.float64)
 
 
 def _ends(rows: Floats) -> tuple[Doubles, Doubles]:

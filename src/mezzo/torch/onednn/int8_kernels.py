@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from mezzo.aten.edit.quantizing import QUANTIZE_CHANNELS
-from mezzo.quantize.arithmetic.weights import largest_pairs
+from mezzo.formats.neighbouring_pairs import largest_pairs
 from mezzo.torch.onednn.kernels import NOTHING, fake_packed, laid_out
 from mezzo.torch.operators import define
 from mezzo.torch.torch_internals import without_modes
