@@ -81,6 +81,10 @@ test: lint types  ## lint, types and every test but those that need PyTorch, whi
 check: lint types  ## what must pass at every commit: lint, types and the quick tests
 	@$(PYTEST) -m "not slow"
 
+.PHONY: sweep
+sweep: $(VENV)/.test  ## every test, with three times as many random cases of each law as `make test` draws
+	@MEZZO_TESTS=wide $(PYTEST)
+
 .PHONY: lint
 lint: $(VENV)/.test  ## ruff: rules and format
 	@$(BIN)/python -m ruff check --quiet

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 from random_problems import describe, legal_assignments, random_problem
+from sweeps import swept
 
 from mezzo.analysis.fusion.partition import partition
 from mezzo.analysis.fusion.selector import tree
@@ -82,7 +83,7 @@ def test_mincut_with_units_costs_what_brute_force_finds(count: int, part: int) -
 
 def test_problems_with_units_are_of_every_kind() -> None:
     """What the laws are checked on: each column says something somewhere, and links of units are among them."""
-    pairs = [(random_problem(seed, 3, 9), with_random_units(seed, 3, 9)) for seed in range(60)]
+    pairs = [(random_problem(seed, 3, 9), with_random_units(seed, 3, 9)) for seed in range(swept(60))]
     for column in (field.name for field in fields(Kernels)):
         said = [getattr(problem.kernels, column).any() for _, problem in pairs]
         assert any(said) and not all(said), column
@@ -114,7 +115,7 @@ def keeps_links(problem: Problem, levels: Sequence[int]) -> bool:
 @COUNTS
 def test_units_that_name_no_level_change_no_plan(count: int) -> None:
     """Fail closed: of a format that no constraint names nothing is said, whatever else is said of the kernel."""
-    for seed in range(40):
+    for seed in range(swept(40)):
         plain = random_problem(seed, count, 12)
         stranger = frozenset({DType.FLOAT8E5M2, DType.INT4})
         asks = Constraint(
@@ -137,7 +138,7 @@ def columns_of(problem: Problem) -> list[Bools]:
 
 
 def test_threshold_without_the_base_is_told_nothing() -> None:
-    for seed in range(40):
+    for seed in range(swept(40)):
         problem = with_random_units(seed, 4, 12)
         assert problem.kernels is not None
         far = [t for t in problem.line.thresholds if problem.line.base not in (t, t + 1)]
@@ -149,7 +150,7 @@ def test_threshold_without_the_base_is_told_nothing() -> None:
 @COUNTS
 def test_conversions_cost_what_their_kernels_say(count: int) -> None:
     """Counted use by use, as the rules say it in words."""
-    for seed in range(60):
+    for seed in range(swept(60)):
         problem = with_random_units(seed, count, 12)
         levels = MINCUT.assign(problem)
         assert conversion_cost(problem, levels) == _spelled_cost(problem, levels), seed
@@ -191,7 +192,7 @@ def _is_operator(view: FusionView, node: Node) -> bool:
 
 def test_operator_that_computes_at_the_base_gains_only_what_it_moves() -> None:
     """Its wish to run low counts for nothing, and what it converts by itself or keeps inside is no traffic."""
-    for seed in range(40):
+    for seed in range(swept(40)):
         plain = random_problem(seed, 2, 12, is_measured=False)
         (low,) = plain.line.other_dtypes
         level = plain.line.others[0]
@@ -211,7 +212,7 @@ def test_operator_that_computes_at_the_base_gains_only_what_it_moves() -> None:
 @pytest.mark.parametrize("inside", [Inside.REGISTERS, Inside.WRAPPED])
 def test_operator_with_casts_that_are_kernels_gains_nothing(inside: Inside) -> None:
     """What it moves does not count, and conversions that the runtime places cost what Casts do."""
-    for seed in range(40):
+    for seed in range(swept(40)):
         plain = random_problem(seed, 2, 12, is_measured=False)
         (low,) = plain.line.other_dtypes
         level = plain.line.others[0]

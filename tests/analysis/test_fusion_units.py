@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import graph_of, shuffled, with_unique_names
 from random_models import random_model
+from sweeps import swept
 
 from mezzo.analysis.fusion import kernels_of
 from mezzo.analysis.fusion.order import level_nodes, rank_nodes
@@ -88,7 +89,7 @@ def by_names(graph: Graph, split: Partition) -> set[tuple[str, frozenset[str]]]:
 
 
 @pytest.mark.parametrize("target", _TARGETS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=swept(25), deadline=None)
 @given(seed=_SEEDS, size=st.integers(1, 24))
 def test_laws_hold_on_random_models(target: str, seed: int, size: int) -> None:
     graph = graph_of(random_model(random.Random(seed), size), DType.FLOAT16)
@@ -96,7 +97,7 @@ def test_laws_hold_on_random_models(target: str, seed: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("target", _TARGETS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=swept(15), deadline=None)
 @given(seed=_SEEDS, size=st.integers(1, 24))
 def test_order_of_nodes_changes_no_unit(target: str, seed: int, size: int) -> None:
     rng = random.Random(seed)
@@ -196,14 +197,14 @@ def greedy_kernels(seed: int) -> list[FusedKernel]:
     ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=swept(300), deadline=None)
 @given(seed=_SEEDS, size=st.integers(1, 40))
 def test_laws_hold_for_selectors_that_take_anything(seed: int, size: int) -> None:
     graph = random_graph(random.Random(seed), size)
     check_laws(graph, partition(FusionView(graph, (None,) * len(graph.nodes)), greedy_kernels(seed), "toy"))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=swept(150), deadline=None)
 @given(seed=_SEEDS, size=st.integers(1, 30))
 def test_order_changes_nothing_for_selectors_that_take_anything(seed: int, size: int) -> None:
     rng = random.Random(seed)

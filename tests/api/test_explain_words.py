@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_models import models
+from sweeps import swept
 
 import mezzo
 from mezzo.api.explain import NameKind, chain_of, find_meant
@@ -111,7 +112,7 @@ def test_what_holds_no_floats_has_no_line(plan: mezzo.Plan) -> None:
     assert {"input x", "output y"} <= plan.by_name.keys()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=swept(40), deadline=None)
 @given(models(), st.data())
 def test_every_node_value_and_operator_of_any_model_is_taken(model: onnx.ModelProto, data: st.DataObject) -> None:
     plan = mezzo.plan(model)

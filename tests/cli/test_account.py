@@ -11,7 +11,7 @@ import sys
 import jsonschema
 import onnx
 import pytest
-from command_lines import DIGITS
+from command_lines import classifier
 
 from mezzo.cli import main
 from mezzo.report.records.account import schema
@@ -30,7 +30,7 @@ COMMANDS = {
     "weights": ("convert", "model.onnx", "out.onnx", *DATA, "--to", "int4", "--target", "onnx"),
     "low-floats": ("convert", "model.onnx", "out.onnx", *DATA, "--to", "fp16w"),
     "tune weights": (
-        "tune", "model.onnx", "out.onnx", *DATA, "--to", "int4,int8w", "--target", "onnx", "--max-bytes", "250KB",
+        "tune", "model.onnx", "out.onnx", *DATA, "--to", "int4,int8w", "--target", "onnx", "--max-bytes", "30KB",
     ),
 }  # fmt: skip
 # The sections that each command fills.
@@ -74,9 +74,9 @@ def shown_in_terminal(words, monkeypatch):
 
 @pytest.fixture
 def digits(run, save_data, tmp_path, monkeypatch):
-    """A folder with the demo model, its FP16 form and data."""
+    """A folder with a classifier of digits, its FP16 form and data."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "model.onnx").write_bytes(DIGITS.read_bytes())
+    onnx.save(classifier(), "model.onnx")
     save_data("data.npz")
     assert run("convert", "model.onnx", "low.onnx", "--quiet").code == 0
     return tmp_path

@@ -11,6 +11,7 @@ import onnx
 import pytest
 from random_models import random_feeds, random_model
 from scattered import Scattered
+from sweeps import swept
 
 from mezzo.api.compare import compare
 from mezzo.api.convert import convert
@@ -45,7 +46,7 @@ def test_nobody_works_but_this_process_unless_asked() -> None:
     assert crew_at_work() is HERE
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(swept(12)))
 def test_ranges_have_the_same_bytes_however_they_were_split(seed: int, tmp_path: Path) -> None:
     model = random_model(random.Random(seed), 14, is_tame=True)
     data = batches(model, seed)

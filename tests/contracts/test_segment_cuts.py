@@ -5,6 +5,7 @@ import random
 from dataclasses import replace
 
 import pytest
+from sweeps import swept
 
 from mezzo.contracts.segments import Course, Misfit, Segment, SegmentStep, crossing_bytes, cut_course
 
@@ -160,7 +161,7 @@ def held_by(course: Course, start: int, stop: int) -> int:
     return held + peak
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(swept(60)))
 def test_segments_fit_and_no_other_cut_is_cheaper(seed: int) -> None:
     """Against all ways of cutting a short run."""
     rng = random.Random(seed)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from random_models import random_feeds, random_model
+from sweeps import swept
 
 import mezzo
 from mezzo.formats.dtypes import FORMATS, LOW_DTYPES
@@ -61,7 +62,7 @@ def cases(*, has_unknown: bool = True, to: tuple[str, ...] = (*LOW_DTYPES, _BOTH
 def law(examples: int) -> settings:
     """The same examples on every run. A failure prints its case, and a smaller seed is no simpler one: no shrinking."""
     return settings(
-        max_examples=examples, derandomize=True, deadline=None, database=None, phases=(Phase.generate,),
+        max_examples=swept(examples), derandomize=True, deadline=None, database=None, phases=(Phase.generate,),
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
 

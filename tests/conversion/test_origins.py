@@ -6,6 +6,7 @@ import onnx
 import onnx.parser
 import pytest
 from random_models import random_model
+from sweeps import swept
 
 import mezzo
 from mezzo.formats.dtypes import DType
@@ -64,7 +65,7 @@ def test_a_region_holds_the_casts_inside_it() -> None:
     assert graph.modules[cast.id] == "encoder.proj"
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(swept(60)))
 def test_nodes_keep_their_names_through_a_conversion(seed: int) -> None:
     """Unnamed ones too, whose name is made up from an output's, and those in bodies and functions."""
     model = random_model(random.Random(seed), 1 + seed % 12)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from random_models import random_model
+from sweeps import swept
 from test_conversion_laws import Case, cases, law
 
 import mezzo
@@ -120,7 +121,7 @@ def test_nodes_decided_fp32_stay_so_whatever_the_interface_becomes(case: Case, o
     assert _fault(again.model) is None
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(swept(40)))
 def test_a_changed_file_is_never_believed_where_it_differs(seed: int) -> None:
     """Types, names and nodes are changed at random: what is still heeded agrees with the file in every dtype."""
     rng = random.Random(seed)

@@ -13,6 +13,7 @@ import pytest
 from faulty_runtime import TARGET, VARIABLE, fault
 from onnx import numpy_helper
 from random_models import random_feeds, random_model
+from sweeps import swept
 from web_device import FOLDER, needs_device
 
 import mezzo
@@ -69,7 +70,7 @@ def names_of(blame: Blame) -> list[str]:
     return [node.name for node in blame.kernel.nodes]
 
 
-@pytest.mark.parametrize("seed", range(100, 104))
+@pytest.mark.parametrize("seed", range(100, 100 + swept(4)))
 def test_node_of_a_random_model_is_named_and_no_other_is_without_a_fault(seed: int, plant: Plant) -> None:
     rng = random.Random(seed)
     model = random_model(rng, rng.randint(4, 20), is_tame=True)

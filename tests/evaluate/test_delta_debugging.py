@@ -4,6 +4,7 @@ import math
 import random
 
 import pytest
+from sweeps import swept
 
 from mezzo.evaluate.kernels.delta_debugging import Part, minimize
 
@@ -12,7 +13,7 @@ def _closed(part: object) -> Part:
     return tuple(sorted(part))  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(swept(30)))
 def test_one_faulty_element_is_found_in_few_tries(seed: int) -> None:
     rng = random.Random(seed)
     length = rng.randint(1, 1000)
@@ -26,7 +27,7 @@ def test_one_faulty_element_is_found_in_few_tries(seed: int) -> None:
     assert len(tried) <= 2 * math.ceil(math.log2(length + 1)), seed
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(swept(30)))
 def test_elements_that_fail_only_together_are_found_together(seed: int) -> None:
     rng = random.Random(seed)
     length = rng.randint(2, 60)

@@ -10,6 +10,7 @@ import onnx.inliner
 import onnxruntime
 import pytest
 from random_models import random_feeds, random_model
+from sweeps import swept
 
 from mezzo.api.ranges import ranges
 from mezzo.onnx.schema.value_types import value_types
@@ -30,7 +31,7 @@ def evaluate(model: onnx.ModelProto, feeds: Mapping[str, Any]) -> dict[str, np.n
     return dict(zip(names, session.run(None, dict(feeds)), strict=True))
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(swept(25)))
 def test_random_models_have_the_extremes_that_running_them_shows(seed: int) -> None:
     """Engines fuse other operators when other values are outputs, and these models add up at most a few thousand
     roundings: 4096 eps of the largest magnitude.

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_models import random_feeds, random_model
+from sweeps import swept
 
 import mezzo
 from mezzo.common.errors import InputError, MezzoError
@@ -140,7 +141,7 @@ def test_the_same_seed_draws_the_same_and_another_other_numbers() -> None:
     assert (first[0]["x"] != other[0]["x"]).any() and (first[0]["x"] != first[1]["x"]).any()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=swept(60), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 14))
 def test_random_models_run_on_what_is_drawn(seed: int, size: int) -> None:
     """And give finite answers wherever they do so on numbers in [-1, 1]; with Pow and Exp of drawn ones at unit scale,

@@ -17,6 +17,7 @@ import onnx
 import pytest
 from hostile_values import mutate, mutate_bytes, mutate_text, spell_json
 from random_models import random_feeds, random_model
+from sweeps import swept
 
 import mezzo
 from mezzo.common.documents import parse_json, parse_toml
@@ -33,7 +34,7 @@ from mezzo.tables.files.targetfile import load_target
 _LONGEST_S = 10.0
 _MOST_BYTES = 300 << 20
 _LONGEST_LINE = 2100
-_TRIALS = 24
+_TRIALS = swept(24)
 _ROUNDED = ".rounded.safetensors"
 
 _POLICY = """base = "balanced"

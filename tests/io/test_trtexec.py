@@ -4,6 +4,7 @@ import random
 import shlex
 
 import pytest
+from sweeps import swept
 
 import mezzo
 from mezzo.io.trtexec import float_types, read_line
@@ -151,7 +152,7 @@ _OTHERS = ("saveEngine", "plugins", "minShapes", "memPoolSize", "verbose", "noTF
 _PRECISION = ("fp16", "bf16", "int8", "best", "int4", "directIO", "stronglyTyped")
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(swept(60)))
 def test_every_flag_is_kept_as_typed_or_named_as_dropped(seed: int) -> None:
     draw = random.Random(seed)
     flags = [f"--{name}" for name in _PRECISION if draw.random() < 0.4] + ["--onnx=m.onnx"]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sweeps import swept
 
 from mezzo.common.errors import InputError
 from mezzo.formats.dtypes import FORMATS, DType
@@ -39,7 +40,7 @@ def random_pair(seed, shape=(12, 3, 7), scale=1.0, noise=1e-3):
     return want, (want * (1 + noise * random.normal(size=shape))).astype(np.float32)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=swept(40))
 @given(
     seed=st.integers(0, 1000),
     splits=st.sets(st.integers(1, 11), max_size=6).map(sorted),

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from sweeps import swept
 
 from mezzo.api.ranges import ranges
 from mezzo.common.errors import InputError
@@ -304,7 +305,7 @@ def test_a_damaged_state_is_refused_in_one_line(damage: Callable[[Path], bytes],
     assert state.read_bytes() == content
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(swept(20)))
 def test_the_order_of_records_changes_no_byte(seed: int) -> None:
     """Those of one value stay in theirs: a loop's turns."""
     rng = np.random.default_rng(seed)

@@ -8,6 +8,7 @@ import onnx.parser
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sweeps import swept
 
 from mezzo.api.compare import compare
 from mezzo.formats.dtypes import FORMATS, DType
@@ -43,7 +44,7 @@ def drawn(seed: int, shape: tuple[int, ...], *, offset: float = 0.0) -> Array:
 
 
 @pytest.mark.parametrize("fmt", FORMATS_OF_RESULTS)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=swept(60))
 @given(
     seed=st.integers(0, 10_000),
     shape=st.sampled_from(SHAPES),
@@ -82,7 +83,7 @@ def of_others(part: Array) -> Array:
 
 @pytest.mark.parametrize("fmt", FORMATS_OF_RESULTS)
 @pytest.mark.parametrize("spoil", [zeroed, frozen, negated, of_others])
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=swept(20))
 @given(seed=st.integers(0, 10_000), shape=st.sampled_from([(40, 24), (24, 6, 5, 5), (12, 7, 16)]))
 def test_a_channel_that_is_lost_is_wrong_whatever_the_others_are(spoil, fmt, seed, shape):
     """The others are four times larger: an error of 1 in one channel of six or more is a tenth of the whole or less."""
@@ -111,7 +112,7 @@ def test_words_say_which_slices_are_lost_and_how(spoil):
     assert by_last == Lost(fault=f"3 of 8 slices along axis 2 {WORDS[spoil]}")
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=swept(30))
 @given(seed=st.integers(0, 1000), splits=st.sets(st.integers(1, 11), max_size=6).map(sorted))
 def test_any_split_into_batches_finds_the_same(seed, splits):
     want = drawn(seed, (12, 5, 7), offset=3.0)

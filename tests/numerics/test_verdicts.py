@@ -8,6 +8,7 @@ import onnx
 import onnx.parser
 import pytest
 from random_models import random_feeds, random_model
+from sweeps import swept
 
 import mezzo
 from mezzo.formats.dtypes import DType
@@ -212,7 +213,7 @@ def corrupt(feeds: dict[str, Any], rng: random.Random) -> tuple[str, dict[str, A
     return kind, {**feeds, chosen: with_number(feeds[chosen], tuple(map(int, place)), float(kind))}
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(swept(24)))
 def test_on_data_that_shows_nothing_no_random_model_is_the_same(seed: int) -> None:
     source = random_model(random.Random(seed), 10)
     kind, feeds = corrupt(random_feeds(source, random.Random(seed)), random.Random(seed))

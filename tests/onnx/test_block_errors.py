@@ -13,6 +13,7 @@ import onnx
 import onnx.parser
 import pytest
 from onnx import numpy_helper
+from sweeps import swept
 
 import mezzo
 from mezzo.common.machine import find_machine
@@ -78,12 +79,12 @@ def _check(target: str, seed: int, load: object, provider: str | None, level: in
 
 
 @pytest.mark.parametrize("level", [0, 4])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(swept(12)))
 def test_errors_on_onnx_runtime_are_those_of_the_emulation(seed: int, level: int, tmp_path: Path) -> None:
     _check("onnxruntime-cpu", seed, onnxruntime_driver.load, "CPUExecutionProvider", level, tmp_path)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(swept(12)))
 def test_errors_on_openvino_are_those_of_the_emulation(seed: int, tmp_path: Path) -> None:
     pytest.importorskip("openvino", reason="openvino is not installed")
     if not any(map(find_machine().has, _VNNI)):

@@ -15,6 +15,7 @@ import onnxruntime as ort
 import pytest
 from onnx import helper
 from random_models import random_feeds, random_model
+from sweeps import swept
 
 import mezzo
 from mezzo.common.errors import ContractError, InputError
@@ -67,7 +68,7 @@ def plan_with(model: onnx.ModelProto, tmp_path: Path, storages: dict[str, BlockS
     return load_plan(tmp_path / "plan.json")
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(swept(60)))
 def test_parts_are_read_as_the_floats_say(seed: int) -> None:
     """ONNX Runtime's DequantizeLinear of integers, scales and zero points gives the part FLOATS, bit for bit."""
     rng = random.Random(seed)
@@ -93,7 +94,7 @@ def test_parts_are_read_as_the_floats_say(seed: int) -> None:
     np.testing.assert_array_equal(np.float32(session.run(None, {})[0]), expected)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(swept(40)))
 def test_pieces_are_as_the_whole(seed: int) -> None:
     rng = random.Random(seed)
     shape = tuple(rng.randrange(1, 30) for _ in range(rng.randrange(1, 4)))
@@ -115,7 +116,7 @@ def unpacked(row_bytes: np.ndarray, bits: int) -> np.ndarray:
     return np.int32(np.stack([row_bytes & 0xF, row_bytes >> 4], axis=-1).reshape(len(row_bytes), -1))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(swept(60)))
 def test_rows_hold_what_the_floats_say_whole_or_in_pieces(seed: int) -> None:
     rng = random.Random(seed)
     storage, shape = drawn_rows(rng), (rng.randrange(1, 80), rng.randrange(1, 80))
@@ -145,7 +146,7 @@ def test_rows_hold_what_the_floats_say_whole_or_in_pieces(seed: int) -> None:
         np.testing.assert_array_equal(unpacked(held[BlockPart.TABLE], bits)[:, :length], integers[:, :length])
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(swept(30)))
 def test_error_is_half_a_step_at_most(seed: int) -> None:
     rng = random.Random(seed)
     shape = (rng.randrange(1, 50), rng.randrange(1, 20))
@@ -161,7 +162,7 @@ def test_error_is_half_a_step_at_most(seed: int) -> None:
     assert (np.abs(floats - numbers) <= steps * (1 + 16 * eps * 2**storage.bits) + 2 * eps * np.abs(numbers)).all()
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(swept(40)))
 def test_replayed_plan_computes_what_its_emulation_says(tmp_path: Path, seed: int) -> None:
     """Of random models: the file is valid, holds the integers, and runs bit for bit as `emulate` runs the plan."""
     rng = random.Random(seed)

@@ -12,6 +12,7 @@ import onnx.parser
 import pytest
 from onnx import TensorProto, helper
 from quantized_cases import open_model
+from sweeps import swept
 
 import mezzo
 from mezzo.common.errors import InputError
@@ -86,7 +87,7 @@ def whole(model: Model) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(swept(40)))
 def test_answers_stay_and_nothing_is_left_to_fold(seed: int, count: int) -> None:
     proto, feeds = draw(seed, count)
     before = proto.SerializeToString(deterministic=True)

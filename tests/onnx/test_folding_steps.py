@@ -13,6 +13,7 @@ import onnx.parser
 import pytest
 from onnx import TensorProto, helper
 from quantized_cases import open_model
+from sweeps import swept
 
 import mezzo
 from mezzo.formats.dtypes import DType
@@ -83,7 +84,7 @@ def _error(one: onnx.ModelProto, other: onnx.ModelProto, feeds: dict[str, Array]
     return max(float(np.linalg.norm(a - b)) / max(float(np.linalg.norm(a)), 1e-30) for a, b in pairs)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(swept(60)))
 def test_steps_go_and_answers_stay(seed: int) -> None:
     proto, feeds, _ = _draw(seed)
 
@@ -97,7 +98,7 @@ def test_steps_go_and_answers_stay(seed: int) -> None:
     assert _error(proto, result, feeds) <= _TOLERANCE, f"seed {seed}"
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(swept(60)))
 def test_a_side_consumer_keeps_what_it_reads(seed: int) -> None:
     proto, feeds, count = _draw(seed)
     read = random.Random(seed).choice(["a", *(f"n{number}" for number in range(count - 1))])
@@ -112,7 +113,7 @@ def test_a_side_consumer_keeps_what_it_reads(seed: int) -> None:
     assert _error(proto, result, feeds) <= _TOLERANCE, f"seed {seed}"
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(swept(40)))
 def test_cuts_in_a_row_give_the_same_numbers(seed: int) -> None:
     rng, values = random.Random(seed), np.random.default_rng(seed)
     nodes, held, made = [], {}, "x"

@@ -11,13 +11,14 @@ import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 from random_models import random_model
+from sweeps import swept
 
 import mezzo
 from mezzo.plugins.discovery import policies
 
 _PRODUCTS = ("Conv", "Gemm", "MatMul")
-_MODELS = 40
-_FEWEST = 20  # products that make a law worth its name
+_MODELS = swept(40)
+_FEWEST = swept(20)  # products that make a law worth its name
 # A convolution and a product between quantizers, and two products that hand on floats, with an activation behind one.
 _HALF = """
 <ir_version: 8, opset_import: ["" : 17]>

@@ -11,6 +11,7 @@ import onnx.helper
 import onnx.numpy_helper
 import pytest
 from norm_fusions import fused_norms
+from sweeps import swept
 
 import mezzo
 from mezzo.plugins.discovery import policies, strategies
@@ -107,7 +108,7 @@ def _ways(rng: random.Random) -> Iterator[dict[str, str]]:
         yield {"to": to, "policy": rng.choice(sorted(policies())), "strategy": rng.choice(sorted(strategies()))}
 
 
-@pytest.mark.parametrize("seed", range(120))
+@pytest.mark.parametrize("seed", range(swept(120)))
 def test_a_norm_that_cuda_fuses_reads_and_scales_by_one_type(seed: int) -> None:
     rng = random.Random(seed)
     model = _Drawn(rng).model()
@@ -120,7 +121,7 @@ def test_a_norm_that_cuda_fuses_reads_and_scales_by_one_type(seed: int) -> None:
 def test_norms_are_met_in_every_type() -> None:
     """The law above is about something: norms are fused, with both types."""
     met = set()
-    for seed in range(40):
+    for seed in range(swept(40)):
         model = _Drawn(random.Random(seed)).model()
         converted = mezzo.convert(model, to="bf16", target="onnxruntime-cuda", fuse="none").model
         met |= {norm.read for norm in fused_norms(converted)}

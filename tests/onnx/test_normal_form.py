@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from quantized_cases import open_model
+from sweeps import swept
 
 import mezzo
 from mezzo.formats.dtypes import DType
@@ -169,7 +170,7 @@ def _heavy_levels(plan: mezzo.Plan) -> dict[str, str]:
     return {node.name: str(node.precision.compute) for node in plan.nodes if node.op in _HEAVY}
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(swept(40)))
 def test_neutral_spellings_leave_the_same_operators_and_answers(seed: int) -> None:
     plain = Network(seed).model()
     respelled = Respelled(Network(seed).model(), seed)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from random_models import random_feeds, random_model
+from sweeps import swept
 from switch_models import differing, is_same, open_and_read, operators, read
 
 from mezzo.common.errors import ContractError, InputError
@@ -22,7 +23,7 @@ from mezzo.plugins.discovery import policies, strategies
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 _LAW = settings(
-    max_examples=120, derandomize=True, deadline=None, database=None, phases=(Phase.generate,),
+    max_examples=swept(120), derandomize=True, deadline=None, database=None, phases=(Phase.generate,),
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 _X = (np.random.default_rng(31).standard_normal((4, 4)) * 3).astype(np.float32)

@@ -12,6 +12,7 @@ import pytest
 from onnx import helper
 from quantized_cases import Q8, open_model
 from random_models import random_feeds, random_model
+from sweeps import swept
 
 from mezzo.contracts.plans import Edit, Quantize, Rewire
 from mezzo.formats.dtypes import HIGH, DType
@@ -118,7 +119,7 @@ def _owners(model: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionP
         waiting += [a.g for node in owner.node for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(swept(100)))
 def test_any_forms_come_out_valid_and_load(seed: int) -> None:
     source, result, _, edits, _ = quantized(seed, everywhere=True)
     onnx.checker.check_model(result, full_check=True)
@@ -223,7 +224,7 @@ def interpret(
     return held
 
 
-@pytest.mark.parametrize("seed", range(1000, 1090))
+@pytest.mark.parametrize("seed", range(1000, 1000 + swept(90)))
 def test_model_computes_what_numpy_does_with_the_same_forms(seed: int) -> None:
     """Exactly: every node is computed by the same kernel, and what is quantized is so bit for bit."""
     source, result, graph, edits, nodes = quantized(seed, everywhere=False)

@@ -11,6 +11,7 @@ import onnx.reference
 import pytest
 from onnx import helper
 from quantized_cases import carry_out, open_model
+from sweeps import swept
 
 import mezzo
 from mezzo.common.errors import ContractError
@@ -56,7 +57,7 @@ def quantizer(how: Quantization, shape: tuple[int, ...]) -> onnx.ModelProto:
     return helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 19)])
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(swept(20)))
 @pytest.mark.parametrize("dtype", [_I8, _U8, *_F8])
 def test_payloads_are_those_of_quantize_linear(dtype: DType, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -99,7 +100,7 @@ def test_what_is_no_number_saturates() -> None:
 
 
 @pytest.mark.parametrize("dtype", [_I8, _U8, _I32, *_F8])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(swept(12)))
 def test_pieces_make_the_whole(dtype: DType, seed: int) -> None:
     rng = np.random.default_rng(seed)
     shape = tuple(rng.integers(1, 9, 3).tolist())

@@ -15,6 +15,7 @@ from segment_models import (
     in_segments,
     network,
 )
+from sweeps import swept
 from switch_models import read
 
 from mezzo.common.memory import MemoryLimit
@@ -22,7 +23,7 @@ from mezzo.onnx.run.runtime import JUDGING, MEASURING, SessionSettings
 from mezzo.onnx.run.segmented import cut_model
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=swept(60), deadline=None)
 @given(seeds())
 def test_a_random_model_cut_everywhere_answers_the_same(pair: tuple[int, int]) -> None:
     """Bodies, functions, sequences, optional inputs and unused values among them."""
@@ -36,7 +37,7 @@ def test_a_random_model_cut_everywhere_answers_the_same(pair: tuple[int, int]) -
             check_same([expected[0], *expected], found[0], f"seed {pair}, {how}")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=swept(60), deadline=None)
 @given(seeds())
 def test_a_random_model_cut_in_two_answers_the_same(pair: tuple[int, int]) -> None:
     rng = random.Random(pair[0])
@@ -52,7 +53,7 @@ def test_a_random_model_cut_in_two_answers_the_same(pair: tuple[int, int]) -> No
 def test_most_random_models_are_cut_into_many() -> None:
     """Else the laws above show nothing."""
     counts = []
-    for seed in range(40):
+    for seed in range(swept(40)):
         rng = random.Random(seed)
         model = random_model(rng, 16)
         found = in_segments(model, [random_feeds(model, rng)], MEASURING)

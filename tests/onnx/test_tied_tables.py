@@ -5,6 +5,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from sweeps import swept
 
 import mezzo
 
@@ -47,7 +48,7 @@ def tied(seed: int, widths: tuple[int, int] = (16, 64), *, is_turned: bool = Fal
 
 
 @pytest.mark.parametrize("target", ["onnxruntime-cpu", "openvino-cpu"])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(swept(12)))
 def test_int8_file_with_a_tied_table_is_no_larger_than_the_model(seed: int, target: str) -> None:
     model = tied(seed)
     rows = model.graph.initializer[0].dims[0]
@@ -60,7 +61,7 @@ def test_int8_file_with_a_tied_table_is_no_larger_than_the_model(seed: int, targ
 
 @pytest.mark.parametrize("is_turned", [False, True])
 @pytest.mark.parametrize("to", ["int4", "int8w", "int4,fp16"])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(swept(12)))
 def test_table_and_head_share_one_copy_of_integers(seed: int, to: str, is_turned: bool) -> None:
     """ONNX Runtime's operators read the same integers, scales and zero points, so the table is stored once."""
     model = tied(seed, (24, 256), is_turned=is_turned)

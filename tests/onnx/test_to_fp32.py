@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from onnx import TensorProto, helper, numpy_helper
 from random_models import random_feeds, random_model, seeds
+from sweeps import swept
 
 import mezzo
 from mezzo.common.errors import InputError
@@ -24,7 +25,7 @@ NOTHING_LOW = "has no FP16 or BF16, so"
 def law(examples: int) -> settings:
     """The same examples on every run. A failure prints its seed."""
     return settings(
-        max_examples=examples, derandomize=True, deadline=None, database=None, phases=(Phase.generate,),
+        max_examples=swept(examples), derandomize=True, deadline=None, database=None, phases=(Phase.generate,),
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
 

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from onnx import TensorProto, helper, numpy_helper
 from random_models import random_feeds, random_model, seeds
+from sweeps import swept
 from switch_models import is_same, operators
 
 import mezzo
@@ -258,7 +259,7 @@ def _without_names(answer: Any) -> str:
     return re.sub("'?the (model|reference)'?", "", repr(answer))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=swept(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seeds())
 def test_any_assignment_of_a_random_model_runs_the_same(in_files: None, pair: tuple[int, int]) -> None:
     """Bodies, functions, Constants and shared weights of random graphs, some nodes low, one after the other."""

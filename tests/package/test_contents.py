@@ -7,11 +7,11 @@ import sys
 import tarfile
 import tomllib
 import zipfile
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 
 import pytest
 from building import LEFT_BEHIND, ROOT, Built
+from package_graph import imports_below
 
 from mezzo.common import packages
 
@@ -76,26 +76,21 @@ def test_everything_imported_is_declared():
     known = {package.module.partition(".")[0]: package.name for package in packages.PACKAGES.values()}
     declared = {_name_of(line) for line in PROJECT["dependencies"]}
     imported: dict[str, str] = {}
+    at_once: set[str] = set()
     for path in SOURCES.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            imported |= {module.partition(".")[0]: path.name for module in modules}
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        imported |= {module.partition(".")[0]: path.name for module in _modules(imports_below(tree))}
+        if not any(path.is_relative_to(SOURCES / folder) for folder in _OF_AN_EXTRA):
+            # Not inside a function, and not for types alone.
+            at_once |= {module.partition(".")[0] for module in _modules(tree.body)}
     foreign = imported.keys() - sys.stdlib_module_names - {"mezzo"}
-    at_once = {
-        module.partition(".")[0]
-        for path in SOURCES.rglob("*.py")
-        if not any(path.is_relative_to(SOURCES / folder) for folder in _OF_AN_EXTRA)
-        for module in _imported_at_once(path)
-    }
     late = {name for name in foreign - at_once if (known.get(name) or "") in PROJECT["optional-dependencies"]}
     strangers = {f"{module} in {imported[module]}" for module in foreign - late if known.get(module) not in declared}
     assert not strangers, f"{sorted(strangers)}: declare it in pyproject.toml and in mezzo/packages.py"
 
 
-def _imported_at_once(path: Path) -> Iterator[str]:
-    """What a module imports as it is loaded: not inside a function, and not for types alone."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+def _modules(statements: Iterable[ast.stmt]) -> Iterator[str]:
+    for node in statements:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pairs import pair_costs, side_of, with_fields
 from problems import Case, assignments, cases, perturbed, with_most_free
+from sweeps import swept
 
 from mezzo.contracts.problem import Choice, Problem
 from mezzo.contracts.strategy import cost
@@ -22,7 +23,7 @@ FORMS = ("penalties", "measured", "both")
 def law(examples: int) -> settings:
     """The same examples on every run."""
     return settings(
-        max_examples=examples, derandomize=True, deadline=None, database=None, phases=(Phase.generate,),
+        max_examples=swept(examples), derandomize=True, deadline=None, database=None, phases=(Phase.generate,),
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
 

@@ -18,6 +18,7 @@ from problems import (
     with_most_free,
     with_unique_names,
 )
+from sweeps import swept
 
 from mezzo.contracts.plans import AddCast, AddCopy, Edit, Retype, Rewire
 from mezzo.contracts.problem import Choice, Problem
@@ -35,7 +36,7 @@ EVERY_STRATEGY = pytest.mark.parametrize("strategy", list(strategies().values())
 def law(examples: int) -> settings:
     """The same examples on every run. A failure prints its case, and a smaller seed is no simpler one: no shrinking."""
     return settings(
-        max_examples=examples, derandomize=True, deadline=None, database=None, phases=(Phase.generate,),
+        max_examples=swept(examples), derandomize=True, deadline=None, database=None, phases=(Phase.generate,),
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
 
@@ -278,7 +279,7 @@ def _is_read(problem: Problem, edits: Sequence[Edit], mutant: Sequence[Edit]) ->
 
 def test_faults_of_every_kind_are_planted() -> None:
     kinds: set[str] = set()
-    for seed in range(60):
+    for seed in range(swept(60)):
         problem = fuzzed(Case(seed, 14, policy="aggressive"))
         levels = assign(strategies()["mincut"], problem)
         kinds |= {fault for fault, _, _ in _faults(problem, levels, lower(problem, levels))}

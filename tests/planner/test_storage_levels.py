@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from sweeps import swept
 
 import mezzo
 from mezzo.contracts.options.request import Request
@@ -75,7 +76,7 @@ def _excess(to: str, target: str, seed: int) -> float:
 
 
 def _excesses(to: str, target: str) -> list[float]:
-    return [_excess(to, target, seed) for seed in range(30)]
+    return [_excess(to, target, seed) for seed in range(swept(30))]
 
 
 @pytest.mark.parametrize("to", ["int4,bf16", "int4,int8w,bf16"])

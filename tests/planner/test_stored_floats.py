@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from onnx import numpy_helper
 from random_models import models, random_feeds
+from sweeps import swept
 
 import mezzo
 from mezzo.common.errors import InputError
@@ -209,7 +210,7 @@ def _answers(model: onnx.ModelProto, feeds: Mapping[str, object]) -> list[np.nda
     return answers
 
 
-@settings(max_examples=60, derandomize=True, deadline=None, database=None)
+@settings(max_examples=swept(60), derandomize=True, deadline=None, database=None)
 @given(model=models(is_tame=True))
 def test_answers_are_those_of_the_fp32_model_with_rounded_weights(model: onnx.ModelProto) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from quant_laws import LAW
+from sweeps import swept
 
 from mezzo.common.errors import InputError
 from mezzo.contracts.calibrator import Grid, Range, Summary
@@ -220,7 +221,7 @@ def peaks(rng: np.random.Generator, is_one_sided: bool) -> np.ndarray:
     return np.maximum(numbers, 0) if is_one_sided else numbers
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(swept(12)))
 @pytest.mark.parametrize("is_one_sided", [True, False])
 @EVERY_GRID
 def test_entropy_errs_no_more_than_covering_all(seed: int, is_one_sided: bool, grid: Grid) -> None:

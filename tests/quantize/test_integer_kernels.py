@@ -16,6 +16,7 @@ from integer_kernels import (
     requantize,
 )
 from onnx import TensorProto, helper
+from sweeps import swept
 
 from mezzo.formats.dtypes import DType
 
@@ -61,7 +62,7 @@ def zero(rng: np.random.Generator, kind: type) -> np.ndarray:
     return np.array(rng.integers(span.min, span.max + 1), kind)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(swept(40)))
 @pytest.mark.parametrize(("left", "right"), [("u8", "i8"), ("u8", "u8"), ("i8", "i8")])
 def test_matmul_is_that_of_the_reference_and_of_onnxruntime(left: str, right: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -82,7 +83,7 @@ def test_matmul_is_that_of_the_reference_and_of_onnxruntime(left: str, right: st
     np.testing.assert_array_equal(requantize(sums, by, dtype, int(zy), Style.ONNXRUNTIME), native[0], f"seed {seed}")
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(swept(40)))
 def test_convolution_is_that_of_the_reference_and_of_onnxruntime(seed: int) -> None:
     rng = np.random.default_rng(seed)
     groups = int(rng.choice([1, 1, 2, 3]))
@@ -116,7 +117,7 @@ def test_convolution_is_that_of_the_reference_and_of_onnxruntime(seed: int) -> N
     )
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(swept(40)))
 def test_ranges_at_run_time_are_those_of_the_reference_and_of_onnxruntime(seed: int) -> None:
     rng = np.random.default_rng(seed)
     x = (rng.standard_normal(rng.integers(1, 60)) * 10.0 ** rng.uniform(-6, 6)).astype(np.float32)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sweeps import swept
 
 from mezzo.formats.block_storage import BITS, SCALE_DTYPES, BlockStorage
 from mezzo.formats.dtypes import FORMATS, DType, storage_span
@@ -124,7 +125,7 @@ def test_names_are_found_as_people_write_them() -> None:
     )
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(swept(12)))
 @pytest.mark.parametrize("is_symmetric", [True, False])
 @pytest.mark.parametrize("scale_dtype", SCALE_DTYPES, ids=str)
 @pytest.mark.parametrize("bits", BITS)

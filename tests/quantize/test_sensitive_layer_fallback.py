@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
+from sweeps import swept
 
 import mezzo
 from mezzo.quantize.sensitive_layer_fallback import worth_leaving
@@ -140,7 +141,7 @@ def test_a_plan_replays_what_was_left_byte_for_byte(tmp_path: Path) -> None:
 # -- which ones, as a law ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(swept(60)))
 def test_those_that_bring_a_twentieth_are_left_after_few_tries(seed: int) -> None:
     """Squares that add up: each one is left if it brings its part, of more than four with the quarter that it is in."""
     rng = np.random.default_rng(seed)

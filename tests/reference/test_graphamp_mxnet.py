@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from pairs import side_of, split_of, with_fields
 from problems import Case, cases, perturbed
+from sweeps import swept
 
 from mezzo.contracts.coloring import makers, makes_low, readers
 from mezzo.contracts.problem import Choice, Problem
@@ -22,7 +23,7 @@ _RANKS = [Category.DENY, Category.INFER, Category.CLEAR, Category.ALLOW]
 def law(examples: int) -> settings:
     """The same examples on every run, as in test_properties.py."""
     return settings(
-        max_examples=examples, derandomize=True, deadline=None, database=None, phases=(Phase.generate,),
+        max_examples=swept(examples), derandomize=True, deadline=None, database=None, phases=(Phase.generate,),
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
 

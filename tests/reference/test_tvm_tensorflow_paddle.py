@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 import pytest
 from pairs import side_of, with_fields
 from problems import Case, perturbed
+from sweeps import swept
 
 from mezzo.contracts.problem import Choice, Problem
 from mezzo.ir.nodes import Kind, Role
 from mezzo.plugins.discovery import strategies
 from mezzo.tables.policy import Category
 
-_SEEDS = range(60)
+_SEEDS = range(swept(60))
 
 
 def _problem(seed: int) -> Problem:

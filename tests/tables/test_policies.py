@@ -13,6 +13,7 @@ import onnx
 import onnx.defs
 import pytest
 from random_models import random_model
+from sweeps import swept
 
 import mezzo
 from mezzo.formats.dtypes import LOW_DTYPES, DType
@@ -213,7 +214,7 @@ def low_nodes(model: onnx.ModelProto, policy: str, to: str, strategy: str) -> se
 def test_bolder_graphamp_preset_runs_all_low_that_a_timid_one_does(strategy: str, to: str) -> None:
     timid, middle, bold = (low_nodes(digits(), name, to, strategy) for name in _NESTED)
     assert timid <= middle < bold
-    for seed in range(20):
+    for seed in range(swept(20)):
         model = random_model(random.Random(seed), 8)
         timid, middle, bold = (low_nodes(model, name, to, strategy) for name in _NESTED)
         assert timid <= middle <= bold, f"random model of seed {seed}"

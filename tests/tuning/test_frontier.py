@@ -5,6 +5,7 @@ import math
 import random
 
 import pytest
+from sweeps import swept
 
 from mezzo.tuning.budget_search import Evaluation, search
 from mezzo.tuning.frontier import FrontierCandidate, trace
@@ -58,7 +59,7 @@ def _is_above(point: tuple[float, float], left: tuple[float, float], right: tupl
     return point[1] >= left[1] + share * (right[1] - left[1]) - 1e-9
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(swept(60)))
 def test_the_frontier_is_the_lower_convex_hull(seed: int) -> None:
     solver = Solver(make_items(seed))
     points = trace(solver, 1000)
@@ -79,7 +80,7 @@ def test_one_plan_for_every_price_is_a_frontier_of_one_point() -> None:
     assert len(trace(solver, 20)) == 1
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(swept(40)))
 @pytest.mark.parametrize("factor", [0.2, 1.0, 7.0])
 def test_the_search_finds_the_cheapest_point_that_holds(seed: int, factor: float) -> None:
     """Errors are `factor` times what was predicted; the search knows nothing of it."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from sweeps import swept
 
 from mezzo.tuning.storage.knapsack import Option, Selection, least_cost, least_error, lower_hull
 
@@ -72,7 +73,7 @@ def hard_problem(seed: int, items: int) -> Problem:
     return [[Option(cost, 10_000.0 - cost + rng.uniform(0, 50)) for cost in of_item] for of_item in costs]
 
 
-@pytest.mark.parametrize("hundred", range(20))
+@pytest.mark.parametrize("hundred", range(swept(20)))
 def test_selections_are_optimal_among_all(hundred: int) -> None:
     for seed in range(100 * hundred, 100 * hundred + 100):
         compare_with_all(seed)
@@ -150,7 +151,7 @@ def test_selections_are_at_least_as_good_as_those_on_the_hull(seed: int) -> None
         assert check(items, least_error(items, cost)).error <= error * (1 + 2 * len(items) * _EPS)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(swept(20)))
 def test_the_hull_has_the_optimum_for_every_price(seed: int) -> None:
     rng = random.Random(seed)
     items = [[Option(rng.randrange(99), float(rng.randrange(99))) for _ in range(5)] for _ in range(6)]

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from model_texts import CANCELS, OFFSET
 from problems import Case, cases
+from sweeps import swept
 
 import mezzo
 from mezzo.formats.dtypes import DType
@@ -253,7 +254,7 @@ def test_two_conversions_on_the_same_data_give_the_same_plan() -> None:
     assert plans[0] == plans[1]
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=swept(60), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(cases())
 def test_lifting_denies_nobody_and_leaves_the_rest_alone(case: Case) -> None:
     """With every node lifted, what is denied was denied before; with none, nothing differs."""

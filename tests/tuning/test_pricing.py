@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 from random_problems import can_be_kept, legal_assignments, random_problem
+from sweeps import swept
 
 from mezzo.contracts.problem import Problem
 from mezzo.contracts.strategy import cost
@@ -45,7 +46,7 @@ def square_of(problem: Problem, units: Sequence[UnitSquares], levels: Sequence[i
 @COUNTS
 def test_optimum_is_that_of_all_assignments_at_every_price(count: int) -> None:
     """A whole price times whole squares is what each node pays, so the optimum is exact."""
-    for seed in range(40):
+    for seed in range(swept(40)):
         problem = random_problem(seed, count, SIZES[count], is_measured=True).without_penalties()
         if not can_be_kept(problem):
             continue
@@ -61,7 +62,7 @@ def test_optimum_is_that_of_all_assignments_at_every_price(count: int) -> None:
 @COUNTS
 def test_no_assignment_beats_a_point_of_the_frontier_at_its_price(count: int) -> None:
     """Prices are rounded up, by less than one for each node."""
-    for seed in range(25):
+    for seed in range(swept(25)):
         problem = random_problem(seed, count, SIZES[count], is_measured=True).without_penalties()
         if not can_be_kept(problem):
             continue
@@ -118,7 +119,7 @@ def test_each_side_pays_for_its_own_level_beside_what_it_paid(count: int) -> Non
 def test_unit_that_breaks_an_output_at_one_level_runs_at_another() -> None:
     """Where a node is given both, forbidding the one it had moves it and forbids nothing else."""
     seen = 0
-    for seed in range(80):
+    for seed in range(swept(80)):
         problem = random_problem(seed, 3, 8, is_measured=True).without_penalties()
         if not can_be_kept(problem):
             continue

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from command_lines import classifier
 from random_models import random_feeds, random_model
+from sweeps import swept
 
 import mezzo
 from mezzo.common.errors import InputError
@@ -66,7 +68,7 @@ def test_a_search_ended_at_any_run_goes_on_as_if_it_had_not_been(
     with working_with(whole):
         alone = run(model, data)
     rng, total = random.Random(seed), 0
-    for attempt in range(3):
+    for attempt in range(swept(3)):
         state, ends = tmp_path / f"state{attempt}.json", 0
         while True:
             executor = Ending(rng.randrange(3, 24))
@@ -84,10 +86,9 @@ def test_a_search_ended_at_any_run_goes_on_as_if_it_had_not_been(
 
 
 def collected(folder: Path, state: Path) -> str:
-    digits = Path(__file__).parents[2] / "examples" / "digits"
-    data = digits / "heldout.npz"
+    data = Path(__file__).parents[2] / "examples" / "digits" / "heldout.npz"
     found = mezzo.quantize_report(
-        digits / "digits.onnx",
+        classifier(),
         data,
         labels=["label"],
         calibrators="minmax",

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
+from sweeps import swept
 
 import mezzo
 from mezzo.cli import main
@@ -206,7 +207,7 @@ def test_file_of_a_weight_is_as_large_as_its_integers_and_grid(tmp_path: Path) -
     assert _HIDDEN * _WIDTH + 5 * blocks < size < _HIDDEN * _WIDTH + 5 * blocks + 4096
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(swept(40)))
 def test_elements_on_a_grid_are_unpacked_as_they_were(seed: int) -> None:
     rng = np.random.default_rng(seed)
     shape = tuple(map(int, rng.integers(1, 9, rng.integers(1, 4))))

@@ -5,6 +5,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
+from sweeps import swept
 
 from mezzo.tuning.sensitivity import Probing, probe_units
 
@@ -31,7 +32,7 @@ def random_errors(seed: int) -> list[float]:
     return errors
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(swept(40)))
 def test_the_costliest_unit_gets_runs_of_its_own_and_the_rest_adds_up(seed: int) -> None:
     errors = random_errors(seed)
     toy = Toy(errors)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_lines import classifier
 from test_resuming import Ending
 
 import mezzo
@@ -61,7 +62,7 @@ def cut_of(notes: Any) -> tuple[int, int] | None:
 
 
 def _tune(**others: Any) -> mezzo.Converted:
-    return mezzo.tune(DIGITS / "digits.onnx", max_error=0.5, to="int8", check=False, **ASKED, **others)
+    return mezzo.tune(classifier(), max_error=0.5, to="int8", check=False, **ASKED, **others)
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +100,7 @@ def test_a_report_ends_with_its_first_row(limit: int, seen: int | None, monkeypa
     monkeypatch.setattr("mezzo.evaluate.data_session.time", clock_of(executor))
     with working_with(executor):
         found = mezzo.quantize_report(
-            DIGITS / "digits.onnx", calibrators=["minmax", "mse", "entropy"], time_limit_s=float(limit), **ASKED
+            classifier(), calibrators=["minmax", "mse", "entropy"], time_limit_s=float(limit), **ASKED
         )
     assert cut_of(found.notes) == (None if seen is None else (seen, HELD))
     assert [row.calibrator for row in found.rows] == ["minmax"]
@@ -110,6 +111,6 @@ def test_a_report_ends_with_its_first_row(limit: int, seen: int | None, monkeypa
 
 
 def test_without_a_limit_nothing_is_cut(tmp_path: Path) -> None:
-    found = mezzo.quantize_report(DIGITS / "digits.onnx", calibrators=["minmax"], **ASKED)
+    found = mezzo.quantize_report(classifier(), calibrators=["minmax"], **ASKED)
     assert [row.calibrator for row in found.rows] == ["minmax"]
     assert not any("time limit" in note for note in found.notes)

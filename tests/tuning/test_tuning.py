@@ -12,6 +12,7 @@ import onnx
 import onnx.parser
 import pytest
 from random_models import random_feeds, random_model
+from sweeps import swept
 
 import mezzo
 from mezzo.common.errors import InputError
@@ -246,7 +247,7 @@ def test_sensitivity_agrees_with_running_each_node_alone() -> None:
     assert [unit.error for unit in found.units] == sorted((unit.error for unit in found.units), reverse=True)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(swept(12)))
 def test_random_models_with_bodies_and_functions_keep_their_budget(seed: int) -> None:
     model = random_model(random.Random(seed), 12)
     feeds = random_feeds(model, random.Random(seed))

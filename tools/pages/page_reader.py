@@ -12,6 +12,7 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -53,7 +54,7 @@ def workplace() -> Iterator[Path]:
 def _lay_out() -> None:
     Path("examples").symlink_to(ROOT / "examples", target_is_directory=True)
     Path("model.onnx").write_bytes((DIGITS / "digits.onnx").read_bytes())
-    mezzo.convert("model.onnx", "model.fp16.onnx", to="fp16")
+    Path("model.fp16.onnx").write_bytes(_converted())
     with np.load(DIGITS / "heldout.npz", allow_pickle=False) as file:
         held_out = {name: array[:64] for name, array in file.items()}
     np.savez("calib.npz", image=held_out["image"])
@@ -63,6 +64,13 @@ def _lay_out() -> None:
     Path("t5-small", "config.json").write_text('{"model_type": "t5"}\n')
     shutil.copy("model.onnx", "t5-small/onnx/encoder_model.onnx")
     shutil.copy("calib.npz", "data/encoder_model.npz")
+
+
+@cache
+def _converted() -> bytes:
+    """The demo model in FP16, converted once for all pages."""
+    mezzo.convert("model.onnx", "model.fp16.onnx", to="fp16")
+    return Path("model.fp16.onnx").read_bytes()
 
 
 class _Heard(io.StringIO):

@@ -9,6 +9,7 @@ import onnx
 import onnx.parser
 import pytest
 from random_models import random_model
+from sweeps import swept
 
 import mezzo
 from mezzo.analysis.estimates import LAWS, Estimates, estimate
@@ -22,7 +23,7 @@ from mezzo.planner.planner import rows_of
 from mezzo.tables.facts import Transfer
 from mezzo.tables.ops import dialects, op_facts
 
-_SEEDS = range(40)
+_SEEDS = range(swept(40))
 # A law may take dependent numbers for independent ones; what it says of size is then off, but by no more than this on
 # the functions below, whose operands are independent or nearly so.
 _FACTOR = 2.0
@@ -124,7 +125,7 @@ def test_sums_of_squares_among_products_with_itself_are_within_the_estimate() ->
     assert held.high >= float((x.T @ x).max())
 
 
-@pytest.mark.parametrize("seed", [seed for seed in range(40) if is_flat(seed)])
+@pytest.mark.parametrize("seed", [seed for seed in range(swept(40)) if is_flat(seed)])
 def test_estimates_do_not_hang_on_names(seed: int) -> None:
     model = random_model(random.Random(seed), 10)
     names = {value.name for value in model.graph.value_info} | {o for node in model.graph.node for o in node.output}
