@@ -144,6 +144,11 @@ MODULES: dict[str, tuple[Module, tuple[int, ...], int]] = {
     "hardtanh": (image(F.relu6), (2, 8, 9, 7), 3),
     "sequences": (lambda: Residual(lambda: nn.Conv1d(8, 8, 3, padding=1)), (2, 8, 9), 3),
     "channels last": (lambda: image(F.silu)().to(memory_format=torch.channels_last), (2, 8, 9, 7), 3),
+    "padding by name": (
+        lambda: nn.Sequential(nn.ZeroPad2d((0, 1, 0, 1)), nn.Conv2d(8, 8, 3, stride=2, padding="valid")),
+        (2, 8, 9, 7),
+        1,
+    ),
     "volumes": (lambda: nn.Sequential(nn.Conv3d(8, 8, 3), nn.ReLU(), nn.Conv3d(8, 8, 1)), (2, 8, 5, 4, 3), 0),
     "transposed": (lambda: nn.Sequential(nn.ConvTranspose2d(8, 8, 2, 2), nn.Conv2d(8, 8, 3)), (2, 8, 9, 7), 1),
     "added": (lambda: Added(1.0), (4, 64), 1),

@@ -62,6 +62,7 @@ _PACKED = {
     "convolution": (lambda: nn.Conv2d(8, 16, 3, padding=1), _IMAGE),
     "convolution without bias": (lambda: nn.Conv2d(8, 16, 3, bias=False), _IMAGE),
     "strided and dilated": (lambda: nn.Conv2d(8, 16, 3, stride=2, padding=(2, 1), dilation=2), _IMAGE),
+    "padding by name": (lambda: nn.Conv2d(8, 16, 3, stride=2, padding="valid"), _IMAGE),
     "grouped": (lambda: nn.Conv2d(8, 16, 3, groups=4), _IMAGE),
     "depthwise": (lambda: nn.Conv2d(8, 8, 3, groups=8), _IMAGE),
     "pointwise": (lambda: nn.Conv2d(8, 16, 1), _IMAGE),

@@ -161,8 +161,11 @@ def _convolution(call: fx.Node, weight: fx.Node) -> Product | None:
         or not _is_bias(bias, value.shape[0], value.dtype)
     ):
         return None
-    if any(len(sizes) != value.dim() - 2 for sizes in (stride, padding, dilation)):
-        return None
+    # One number is for all axes: padding="valid" is [0].
+    stride, padding, dilation = (
+        tuple(sizes) * (value.dim() - 2) if len(sizes) == 1 else tuple(sizes)
+        for sizes in (stride, padding, dilation)
+    )
     shape = tuple(value.shape)
     is_of_sequences = value.dim() == _SEQUENCE_RANK
     if is_of_sequences:
@@ -174,9 +177,9 @@ def _convolution(call: fx.Node, weight: fx.Node) -> Product | None:
         stride, padding, dilation = (1, *stride), (0, *padding), (1, *dilation)
     layout = PackedFilter(
         dtype=value.dtype,
-        stride=tuple(stride),
-        padding=tuple(padding),
-        dilation=tuple(dilation),
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
         groups=groups,
         input_size=size if all(isinstance(length, int) for length in size) else None,
         is_of_sequences=is_of_sequences,
