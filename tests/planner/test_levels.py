@@ -7,7 +7,6 @@ import pytest
 from random_problems import can_be_kept, describe, legal_assignments, random_problem
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
-from sweeps import swept
 
 from mezzo.contracts.plans import AddCast
 from mezzo.contracts.problem import Choice, LevelChoices, MeasuredCosts, Problem
@@ -39,7 +38,7 @@ def test_mincut_costs_what_brute_force_finds(count: int, part: int) -> None:
 
 def test_problems_are_of_every_kind() -> None:
     """What the laws are checked on: most can be kept, and caps, links, gaps and a base in the middle are among them."""
-    problems = [random_problem(seed, 4, 7) for seed in range(swept(60))]
+    problems = [random_problem(seed, 4, 7) for seed in range(60)]
     assert sum(map(can_be_kept, problems)) > 40
     assert any(problem.caps for problem in problems) and any(problem.links for problem in problems)
     assert {problem.line.base for problem in problems} == {0, 1, 2, 3}
@@ -50,7 +49,7 @@ def test_problems_are_of_every_kind() -> None:
 @EVERY_STRATEGY
 @COUNTS
 def test_assignments_are_legal_and_lowered_as_they_say(strategy: Strategy, count: int) -> None:
-    for seed in range(swept(60)):
+    for seed in range(60):
         problem = random_problem(seed, count, 14)
         if not _is_consistent(problem):
             continue
@@ -71,7 +70,7 @@ def _is_consistent(problem: Problem) -> bool:
 @EVERY_STRATEGY
 @COUNTS
 def test_no_strategy_is_cheaper_than_mincut(strategy: Strategy, count: int) -> None:
-    for seed in range(swept(60)):
+    for seed in range(60):
         problem = random_problem(seed, count, 14)
         if _is_consistent(problem):
             assert cost(problem, MINCUT.assign(problem)) <= cost(problem, strategy.assign(problem)), seed
@@ -79,7 +78,7 @@ def test_no_strategy_is_cheaper_than_mincut(strategy: Strategy, count: int) -> N
 
 @EVERY_STRATEGY
 def test_what_is_absent_stands_at_the_base(strategy: Strategy) -> None:
-    for seed in range(swept(30)):
+    for seed in range(30):
         problem = random_problem(seed, 4, 14)
         levels = np.array(strategy.assign(problem))
         assert (levels[problem.is_absent] == problem.line.base).all()
@@ -88,7 +87,7 @@ def test_what_is_absent_stands_at_the_base(strategy: Strategy) -> None:
 @COUNTS
 def test_casts_are_the_conversions_that_the_cost_counts(count: int) -> None:
     """Each form once, made from its neighbour, or across the base; a source's forms are stored and cost nothing."""
-    for seed in range(swept(120)):
+    for seed in range(120):
         problem = random_problem(seed, count, 12)
         if not _is_consistent(problem):
             continue
@@ -110,7 +109,7 @@ def test_casts_are_the_conversions_that_the_cost_counts(count: int) -> None:
 def test_value_read_two_levels_away_is_cast_twice() -> None:
     problem = next(
         found
-        for seed in range(swept(200))
+        for seed in range(200)
         for found in [random_problem(seed, 3, 9)]
         if _is_consistent(found) and found.line.base == 0 and _reads_far(found)
     )
@@ -127,7 +126,7 @@ def _reads_far(problem: Problem) -> bool:
 @COUNTS
 def test_order_of_the_line_is_a_matter_of_names(count: int) -> None:
     """The same problem told from the other end costs the same."""
-    for seed in range(swept(40)):
+    for seed in range(40):
         problem = random_problem(seed, count, 9, is_measured=True)
         if not _is_consistent(problem):
             continue
@@ -150,7 +149,7 @@ def _mirrored(problem: Problem) -> Problem:
 
 def test_level_that_nobody_may_have_changes_nothing() -> None:
     """A third level between two is walked over: what costs nothing on the way leaves the plan as it was."""
-    for seed in range(swept(40)):
+    for seed in range(40):
         problem = random_problem(seed, 2, 11, is_measured=True)
         if not _is_consistent(problem):
             continue

@@ -139,6 +139,9 @@ class ToyPair:
     def reference(self) -> ToySubject:
         return ToySubject(self.programs[0])
 
+    def saturating(self) -> Sequence[str]:
+        return ()
+
     def reached(self, fed: Collection[str]) -> Mapping[str, tuple[Reached, Reached]]:
         ours, theirs = (ToySubject(program).reached(fed) for program in self.programs)
         return {name: (ours[name], theirs[name]) for name in self.outputs}
