@@ -18,6 +18,8 @@ from torch import nn
 
 import mezzo.torch
 from mezzo.common.errors import InputError
+from mezzo.evaluate.data_session import open_session
+from mezzo.torch import budgets
 from mezzo.torch.compiler import scales
 from mezzo.torch.compiler.compiled import account
 from mezzo.torch.onednn.int8_kernels import multiplies_int8
@@ -79,6 +81,40 @@ def test_plans_are_replayed_without_data_frozen_or_not(to: str, was_frozen: bool
     assert torch.equal(mezzo.torch.compile(run._orig_mod, plan=tmp_path / "second.json")(rows(99)), expected)
 
 
+class Normed(nn.Sequential):
+    """Batch norms: their statistics are buffers, which are inputs of the graph unless they are frozen."""
+
+    def __init__(self) -> None:
+        parts = (nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 8, 3), nn.BatchNorm2d(8))
+        super().__init__(*parts)
+        for norm in (self[1], self[4]):
+            norm.running_mean.normal_()
+            norm.running_var.uniform_(0.5, 2)
+
+
+def images(seed: int) -> torch.Tensor:
+    return torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("was_frozen", [True, False])
+@pytest.mark.parametrize("budget", [None, 0.05])
+def test_plans_of_networks_with_buffers_are_replayed_frozen_or_not(
+    was_frozen: bool, budget: float | None, tmp_path: Path
+) -> None:
+    module = Normed().eval()
+    options = {} if budget is None else {"max_error": budget}
+    data = [images(seed) for seed in range(6)]
+    run = mezzo.torch.compile(module, to="int8", freeze=was_frozen, data=data, **options)
+    expected = run(images(99))
+    assert account(run).graphs[0].int8_products == 2
+    mezzo.torch.save_plan(run, tmp_path / "plan.json")
+    for is_frozen in (True, False):
+        again = mezzo.torch.compile(module, plan=tmp_path / "plan.json", freeze=is_frozen)
+        # A norm that is folded into constants rounds otherwise, which moves integers by one here and there.
+        assert float((again(images(99)) - expected).norm() / expected.norm()) < 2e-3
+        assert account(again).graphs[0].int8_products == 2
+
+
 def test_weights_that_change_keep_the_scales_of_the_plan(tmp_path: Path) -> None:
     run = made()
     run(rows(99))
@@ -134,9 +170,47 @@ def test_a_budget_is_held_on_unseen_data(to: str, counts: tuple[int, ...], is_fr
         data = [rows(seed, 8) for seed in range(12)]
         run = mezzo.torch.compile(module, to=to, data=data, max_error=budget, freeze=is_frozen)
         result = torch.cat([run(x) for x in unseen])
-        assert float((result - exact).norm() / exact.norm()) < 1.1 * budget
+        assert float((result - exact).norm() / exact.norm()) <= budget
         # Where pairs are added, weights err more, and a product less is within the middle budget.
         assert account(run).graphs[0].int8_products == count - (IN_PAIRS and count == 2)
+
+
+class Counted(nn.Module):
+    """A buffer that is read as it was, one that the graph writes to, and one that is replaced after it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+        for name, value in (("shift", torch.randn(64)), ("written", torch.ones(1)), ("replaced", torch.ones(1))):
+            self.register_buffer(name, value)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.layer(x) + self.written * self.shift - self.replaced * self.shift
+        self.written.add_(1)
+        self.replaced = self.replaced + 1
+        return result
+
+
+def test_a_budget_counts_the_samples_of_a_network_with_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Buffers have no rows of a batch: they are data of a call only once they have changed."""
+    fed: list[set[str]] = []
+
+    def opened(model: Any, feeds: Any) -> Any:
+        fed.extend(set(batch) for batch in feeds)
+        return open_session(model, feeds)
+
+    monkeypatch.setattr(budgets, "open_session", opened)
+    run = mezzo.torch.compile(Normed().eval(), to="int8", data=[images(seed) for seed in range(8)], max_error=0.05)
+    assert [len(names) for names in fed] == [1] * 8
+    run(images(99))
+    assert account(run).graphs[0].int8_products == 2
+    fed.clear()
+    torch._dynamo.reset()
+    module = Counted().eval()
+    run = mezzo.torch.compile(module, to="int8", data=[rows(seed, 8) for seed in range(8)], max_error=0.05)
+    assert [len(names) for names in fed] == [2, *[3] * 7]
+    run(rows(99, 8))
+    assert account(run).graphs[0].int8_products == 1
 
 
 class Logarithm(nn.Module):

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import torch
+from torch import fx
 
 from mezzo.aten.lab.arithmetic import AsTyped
 from mezzo.aten.lab.arrays import array_of
-from mezzo.aten.lab.runner import AtenRunner
+from mezzo.aten.lab.runner import AtenRunner, numbers_of
 from mezzo.aten.model import TorchModel
-from mezzo.aten.program import Program
+from mezzo.aten.program import Program, ProgramTensor
 from mezzo.common.errors import InputError
 from mezzo.contracts.plans import Plan
 from mezzo.conversion.judged_model import judge_model
@@ -70,20 +71,45 @@ def _keep(program: Program, options: Options, graphs: list[_Captured]) -> Callab
     runner = AtenRunner(program, AsTyped())
 
     def call(*args: object) -> object:
-        captured.calls.append(_fed(program, args))
+        if not captured.calls:
+            captured.program = _with_states(program, args)
+        captured.calls.append(_fed(captured.program, args))
         return compute(runner, args, (), lambda name, numbers: None)
 
     return call
 
 
-def _fed(program: Program, args: Sequence[object]) -> dict[str, torch.Tensor]:
-    """The arguments of a call that are read and no weights."""
-    inputs = program.graph.find_nodes(op="placeholder")
-    return {
-        node.name: value.detach().clone()
-        for node, value in zip(inputs, args, strict=True)
-        if isinstance(value, torch.Tensor) and node.users and node.name not in program.weights
+def _with_states(program: Program, args: Sequence[object]) -> Program:
+    """The program with its buffers as they are at a call, since code after it may write to them."""
+    values = dict(zip(_inputs_of(program), args, strict=True))
+    tensors = {name: values[name].detach().clone() for name in program.states}
+    states = {
+        name: ProgramTensor(state.name, lambda name=name: tensors[name])
+        for name, state in program.states.items()
     }
+    return replace(program, states=states)
+
+
+def _fed(program: Program, args: Sequence[object]) -> dict[str, torch.Tensor]:
+    """The arguments of a call that are read, and no weights or buffers with their first value."""
+    return {
+        name: value.detach().clone()
+        for (name, node), value in zip(_inputs_of(program).items(), args, strict=True)
+        if isinstance(value, torch.Tensor)
+        and node.users
+        and name not in program.weights
+        and not _is_state(program, name, value)
+    }
+
+
+def _inputs_of(program: Program) -> dict[str, fx.Node]:
+    return {node.name: node for node in program.graph.find_nodes(op="placeholder")}
+
+
+def _is_state(program: Program, name: str, value: torch.Tensor) -> bool:
+    """Whether an argument is a buffer as it was at the first call."""
+    state = program.states.get(name)
+    return state is not None and torch.equal(numbers_of(state, name), value)
 
 
 def _plan_within(captured: _Captured, max_error: float) -> Plan:

@@ -9,12 +9,15 @@ from mezzo.aten.handed import HandedModel
 from mezzo.aten.program import Program
 from mezzo.common.documents import parse_json
 from mezzo.common.errors import InputError
-from mezzo.contracts.plans import Plan
-from mezzo.formats.dtypes import QUANTIZED
+from mezzo.contracts.plans import Plan, PlannedNode
+from mezzo.formats.dtypes import QUANTIZED, DType
+from mezzo.formats.precision_line import uniform
 from mezzo.io.planfile import read_document, read_plan, to_json
+from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
 from mezzo.planner.options import Options
 from mezzo.quantize.calibration import needs_of
+from mezzo.tables.policy import Category
 from mezzo.torch.compiler.scales import names_of, without_kernels
 
 _FORMAT = "mezzo-compiled-plan/1"
@@ -66,9 +69,10 @@ class SavedPlans:
                         f"{self._where} runs {finding.node!r} in int8, and {finding.because};"
                         " compile anew here"
                     )
-        # Inputs have another order where weights are frozen.
         return replace(
-            plan, quantized=tuple(quantized.items()), make_fingerprint=lambda: fingerprint
+            plan.with_nodes(_with_buffers(plan, program, reading.graph)),
+            quantized=tuple(quantized.items()),
+            make_fingerprint=lambda: fingerprint,
         )
 
 
@@ -88,6 +92,29 @@ def load_plans(path: str | os.PathLike[str]) -> SavedPlans:
 
 def _names_in(plan: Plan) -> tuple[str, ...]:
     return tuple(node.name for node in plan.nodes if node.kind == Kind.OP.value)
+
+
+def _with_buffers(plan: Plan, program: Program, graph: Graph) -> tuple[PlannedNode, ...]:
+    """The lines of a plan for a graph whose buffers are inputs, unless they are frozen."""
+    kept = [
+        line for line in plan.nodes if line.kind != Kind.INPUT.value or line.name in graph.by_name
+    ]
+    buffers = sorted(f"{Kind.INPUT.value} {state.name}" for state in program.states.values())
+    added = [name for name in buffers if name in graph.by_name and name not in plan.by_name]
+    return (*(_buffer_line(name, plan.line.base_dtype) for name in added), *kept)
+
+
+def _buffer_line(name: str, dtype: DType) -> PlannedNode:
+    return PlannedNode(
+        name=name,
+        op=Kind.INPUT.value,
+        kind=Kind.INPUT.value,
+        precision=uniform(dtype),
+        category=Category.CLEAR,
+        rule="interface",
+        because="a buffer, whose type is the module's own",
+        cause=None,
+    )
 
 
 def _fitting(plan: Plan, where: str) -> Plan:

@@ -1,6 +1,6 @@
 """The Inductor pass that plans a functional graph and makes it use cached low-precision weights."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -180,6 +180,11 @@ class PlanningPass(CustomGraphPass):
             graph=graph,
             owner=graph.owning_module,
             weights=weights,
+            states=self._states(
+                {node: about for node, about in descriptors.items() if node not in written},
+                weights,
+                names,
+            ),
             names=names,
             name="the graph of torch.compile",
         )
@@ -263,6 +268,27 @@ class PlanningPass(CustomGraphPass):
                     lambda tensor=tensor: tensor.detach(),  # type: ignore[misc]  # bound now
                 )
         return weights, names
+
+    def _states(
+        self,
+        descriptors: Mapping[fx.Node, object],
+        weights: Collection[str],
+        names: Mapping[str, str],
+    ) -> dict[str, ProgramTensor]:
+        """The module's own tensors among a graph's inputs that are no weights: buffers that the
+        graph does not write to.
+        """
+        return {
+            node.name: ProgramTensor(
+                names[node.name],
+                lambda tensor=tensor: tensor.detach(),  # type: ignore[misc]  # bound now
+            )
+            for node, descriptor in descriptors.items()
+            if isinstance(descriptor, PlainAOTInput)
+            and descriptor.idx in self.edited.owned
+            and node.name not in weights
+            and isinstance(tensor := self.edited.behind(descriptor), torch.Tensor)
+        }
 
     def _is_cached(self, tensor: torch.Tensor) -> bool:
         """Whether a weight is rounded once, if weights are to be integers: frozen, or cached by its

@@ -48,6 +48,15 @@ class Edited:
     names: Mapping[int, str]  # of inputs, by position
     packs: bool
 
+    @property
+    def owned(self) -> frozenset[int]:
+        """The positions of inputs that are the module's own, parameters and buffers: they are named
+        by their path.
+        """
+        inputs = self.module.graph.find_nodes(op="placeholder")
+        places = zip(self.names, inputs, strict=False)
+        return frozenset(place for place, node in places if self.names[place] != node.name)
+
     def behind(self, about: object) -> object:
         """The tensor behind an input of the AOTAutograd graph, by its descriptor."""
         if isinstance(about, PlainAOTInput):
