@@ -144,7 +144,7 @@ def test_budgets_and_sensitivities_know_int8() -> None:
     counts = Counter(line.rpartition(" ")[2] for line in precisions(tuned.plan))
     assert 0 < counts["int8"] < 4  # of five: it has room for some
     found, right = (torch.cat([run(rows(seed)) for seed in range(99, 131)]) for run in (tuned.model.module(), layers()))
-    assert error(found, right) < 0.0143  # on unseen data, within a tenth of the budget
+    assert error(found, right) <= 0.013  # on unseen data
     sensitivity = mezzo.sensitivity(exported(), to="int8", target="torch-cpu", data=batches())
     assert len(sensitivity.units) == 3
 

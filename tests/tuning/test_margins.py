@@ -49,6 +49,25 @@ def test_tuning_stays_below_its_budget_by_the_margin(has_held_out: bool, margin:
         assert (found.summary.low_nodes == 3) is is_held
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("count", [1, 2, 5, 24])
+def test_held_out_samples_hold_the_budget_by_their_interval(count: int, seed: int) -> None:
+    """A plan is kept if the upper end of the interval over held-out samples is within the budget, which is no more
+    than 1.5 times the error that was measured: of one sample or two the interval says nothing."""
+    rng = np.random.default_rng(seed)
+    sizes = 10.0 ** rng.uniform(-2, 1, (count, 1))  # samples of other sizes: their errors differ
+    data = [{"x": rng.normal(size=(32, 64)).astype(np.float32)}]
+    held_out = [{"x": (sizes * rng.normal(size=(count, 64))).astype(np.float32)}]
+    widest = mezzo.tune(_layers(), data=data, held_out=held_out, max_error=1.0)
+    (output,) = widest.measured.comparison.outputs
+    interval = output.relative_l2
+    bound = max(1.25 * widest.measured.search.error, min(interval.high, 1.5 * interval.estimate))
+    for budget, is_held in ((bound * 1.001, True), (bound * 0.999, False)):
+        found = mezzo.tune(_layers(), data=data, held_out=held_out, max_error=budget)
+        assert (found.summary.low_nodes == 3) is is_held, f"seed {seed}: {interval}"
+        assert found.measured.search.is_within_budget
+
+
 @pytest.mark.parametrize(("error", "holds"), [(0.0, True), (0.5, True), (0.500001, False), (float("nan"), False)])
 def test_a_goal_holds_up_to_its_bound_and_the_slack_with_it(error: float, holds: bool) -> None:
     assert Goal(max_error=0.5, margin=7.0).holds(RunScore(error)) is holds

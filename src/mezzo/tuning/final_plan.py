@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from mezzo.evaluate.data_session import DataSession
 from mezzo.numerics.measures import (
     Comparison,
     Deviation,
@@ -17,7 +18,7 @@ from mezzo.numerics.measures import (
 )
 from mezzo.planner.options import Options
 from mezzo.tuning.frontier import FrontierCandidate, predict
-from mezzo.tuning.goals import Goal, RunScore
+from mezzo.tuning.goals import MARGIN_UNSEEN, Goal, RunScore
 from mezzo.tuning.measured_costs import Measurement
 from mezzo.tuning.repair.attempts import check
 from mezzo.tuning.repair.runtime_check import PlannedResult, check_on_runtime, convert_planned
@@ -32,15 +33,21 @@ if TYPE_CHECKING:
 
 # How often a plan that fails on held-out data is made safer.
 TIGHTENINGS = 3
+# Of few samples the interval is wide, and says little; then no more is kept in reserve than by a
+# search that has no held-out data.
+_MOST_RESERVE = MARGIN_UNSEEN
 _NOT_RUN = "the target does not run the result"
 
 
 class _Verified(NamedTuple):
-    """A result, its check, and its error or drop relative to the bound."""
+    """A result, its check, and its error or drop relative to the bound: measured, and the most that
+    other data may have.
+    """
 
     planned: PlannedResult
     comparison: Comparison
     excess: float
+    unseen: float
 
 
 @dataclass(kw_only=True)
@@ -70,11 +77,12 @@ class FinalPlan:
             choosing = tuner.choose(slack)
             options, left_error = self._with_left(choosing, slack)
             verified = self._verify(convert_planned(tuner.model, options))
-            excess = verified.excess
+            excess = verified.unseen
             is_low = choosing.chosen.low_nodes or left_error
             if excess <= 1.0 or not is_low or attempt == TIGHTENINGS:
                 break
-            slack *= 1.1 * excess if math.isfinite(excess) else 4.0
+            searched = 0.0 if choosing.score is None else tuner.goal.excess(choosing.score)
+            slack = tightened(slack, excess, searched * tuner.goal.margin)
         notes = [] if measurement is None else [*measurement.notes]
         timing = runtime = None
         checked = check_on_runtime(
@@ -128,7 +136,9 @@ class FinalPlan:
         tuner = self.tuner
         goal = self.goal or tuner.goal
         comparison = check(tuner.model, planned, tuner.session.judging, goal=goal)
-        return _Verified(planned, comparison, excess_of(comparison, goal))
+        excess = excess_of(comparison, goal)
+        unseen = unseen_excess_of(comparison, goal, tuner.session)
+        return _Verified(planned, comparison, excess, unseen)
 
     def _account(
         self, choosing: Choosing, verified: _Verified, notes: Sequence[str], left_error: float
@@ -188,16 +198,42 @@ def excess_of(comparison: Comparison, goal: Goal) -> float:
     return goal.excess(RunScore(largest_error(comparison), drop, reference))
 
 
+def tightened(slack: float, unseen: float, searched: float) -> float:
+    """The slack that a search takes instead of one whose plan failed: it leaves the plan out.
+
+    `unseen`: the plan's excess on held-out data; `searched`: on the search's, margin included.
+    """
+    if not math.isfinite(unseen):
+        return 4.0 * slack
+    return 1.1 * unseen * max(slack, 1.0 / searched if searched else 0.0)
+
+
+def unseen_excess_of(comparison: Comparison, goal: Goal, session: DataSession) -> float:
+    """The excess on data that nobody has seen, by the 95 % interval of the error over held-out
+    samples. Without held-out data, and for a metric, the excess itself: a search keeps its margin.
+    """
+    excess = excess_of(comparison, goal)
+    if session.held_out is None or goal.max_error is None or not math.isfinite(excess):
+        return excess
+    return max((_share(output, reserve_of(output)) for output in comparison.outputs), default=0.0)
+
+
+def reserve_of(output: Deviation) -> float:
+    """The upper end of an error's interval over its estimate, at most that of unseen data."""
+    error = output.relative_l2
+    return min(error.high / error.estimate, _MOST_RESERVE) if error.estimate else 1.0
+
+
 def largest_error(comparison: Comparison) -> float:
     """The largest relative L2 error of an output."""
     return max((output.relative_l2.estimate for output in comparison.outputs), default=0.0)
 
 
-def _share(output: Deviation) -> float:
-    """An output's error relative to its budget; 0 if the data cannot show it."""
+def _share(output: Deviation, reserve: float = 1.0) -> float:
+    """An output's error, times a reserve, relative to its budget; 0 if the data cannot show it."""
     if output.ruling is Ruling.UNKNOWN:
         return 0.0
-    error = output.relative_l2.estimate
+    error = output.relative_l2.estimate * reserve
     return error / output.budget if output.budget else math.inf if error > 0.0 else 0.0
 
 

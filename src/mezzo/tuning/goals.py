@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # On search data the error must stay below the budget divided by this margin, as other data may have
 # larger errors. Without held-out data to detect that, the margin is larger.
-_MARGIN, _MARGIN_UNSEEN = 1.25, 1.5
+_MARGIN, MARGIN_UNSEEN = 1.25, 1.5
 _SCORES = StateFormat("state", "mezzo-tuning-state/1", key="format")
 
 
@@ -89,7 +89,7 @@ class Goal:
 
 def margin_of(session: DataSession) -> float:
     """The margin of a search on a session's data."""
-    return _MARGIN_UNSEEN if session.held_out is None else _MARGIN
+    return MARGIN_UNSEEN if session.held_out is None else _MARGIN
 
 
 def read_goal(

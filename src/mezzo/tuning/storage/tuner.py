@@ -17,7 +17,13 @@ from mezzo.numerics.measures import (
     UnitError,
 )
 from mezzo.planner.options import Options
-from mezzo.tuning.final_plan import TIGHTENINGS, excess_of, largest_error
+from mezzo.tuning.final_plan import (
+    TIGHTENINGS,
+    excess_of,
+    largest_error,
+    tightened,
+    unseen_excess_of,
+)
 from mezzo.tuning.frontier import predict
 from mezzo.tuning.goals import Goal
 from mezzo.tuning.repair.attempts import check
@@ -127,16 +133,18 @@ class StorageTuner:
             planned = convert_planned(model, self.planned(plan))
             comparison = check(self.model, planned, self.session.judging, goal=goal)
             self.checks += 1
-            excess = excess_of(comparison, goal)
+            unseen = unseen_excess_of(comparison, goal, self.session)
             if (
                 self.goal.max_bytes is not None
-                or excess <= 1.0
+                or unseen <= 1.0
                 or not plan.in_blocks
                 or attempt == TIGHTENINGS
             ):
                 break
-            slack *= 1.1 * excess if math.isfinite(excess) else 4.0
-        measured = self._account(plan, words, comparison, excess)
+            assert goal.max_error is not None, "weights have a budget of error or of bytes"
+            searched = (plan.error or 0.0) / goal.max_error
+            slack = tightened(slack, unseen, searched * goal.margin)
+        measured = self._account(plan, words, comparison, excess_of(comparison, goal))
         decided = planned.decided.with_rounded(self.search.rounded(plan))
         return decided, planned.result, measured
 
