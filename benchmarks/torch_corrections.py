@@ -1,4 +1,4 @@
-"""What corrections of INT8 error gain in exported PyTorch programs: trained networks of `torch_int8_trained.py`,
+"""What corrections of INT8 error gain in exported PyTorch programs: trained networks of `torch_tasks.py`,
 converted to INT8 with several corrections, on data that neither scales nor corrections have seen.
 
     pip install "mezzo[torch]" scikit-learn
@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 from rich.table import Table
-from torch_int8_trained import TASKS, Task, measured
+from torch_tasks import TASKS, Task, error_of, measured
 
 import mezzo
 
@@ -45,17 +45,17 @@ def measure(name: str, task: Task, steps: Sequence[str]) -> list[Row]:
     program = torch.export.export(task.network, (sample,), dynamic_shapes=shapes)
     (port,) = (spec.arg.name for spec in program.graph_signature.input_specs if spec.target is None)
     data = [{port: batch.numpy()} for batch in task.data]
-    right = task.network(task.inputs)
+    right = task.answers(task.network)
     rows = []
     for correct in steps:
         result = mezzo.convert(program, to="int8", target="torch-cpu", data=data, correct=correct)
-        answers = result.model.module()(task.inputs)
+        answers = task.answers(result.model.module())
         notes = [note.removeprefix("correction ") for note in result.plan.notes if note.startswith("correction ")]
         row = Row(
             name=name,
             correct=correct,
             kept=", ".join(note.partition(":")[0] for note in notes if ": kept" in note),
-            error=float((answers - right).norm() / right.norm()),
+            error=error_of(answers, right),
             score=task.score(answers),
             int8=sum(
                 str(node.precision.compute) == "int8" and node.op in ("linear", "conv2d") for node in result.plan.nodes
