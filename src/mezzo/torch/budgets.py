@@ -13,7 +13,7 @@ from mezzo.aten.lab.arithmetic import AsTyped
 from mezzo.aten.lab.arrays import array_of
 from mezzo.aten.lab.runner import AtenRunner, numbers_of
 from mezzo.aten.model import TorchModel
-from mezzo.aten.program import Program, ProgramTensor
+from mezzo.aten.program import Program
 from mezzo.common.errors import InputError
 from mezzo.contracts.plans import Plan
 from mezzo.conversion.judged_model import judge_model
@@ -81,13 +81,17 @@ def _keep(program: Program, options: Options, graphs: list[_Captured]) -> Callab
 
 def _with_states(program: Program, args: Sequence[object]) -> Program:
     """The program with its buffers as they are at a call, since code after it may write to them."""
-    values = dict(zip(_inputs_of(program), args, strict=True))
-    tensors = {name: values[name].detach().clone() for name in program.states}
     states = {
-        name: ProgramTensor(state.name, lambda name=name: tensors[name])
-        for name, state in program.states.items()
+        name: replace(program.states[name], tensor=_copy_of(value))
+        for name, value in zip(_inputs_of(program), args, strict=True)
+        if name in program.states and isinstance(value, torch.Tensor)
     }
     return replace(program, states=states)
+
+
+def _copy_of(value: torch.Tensor) -> Callable[[], torch.Tensor]:
+    kept = value.detach().clone()
+    return lambda: kept
 
 
 def _fed(program: Program, args: Sequence[object]) -> dict[str, torch.Tensor]:

@@ -209,7 +209,7 @@ def tightened(slack: float, unseen: float, searched: float) -> float:
 
 
 def unseen_excess_of(comparison: Comparison, goal: Goal, session: DataSession) -> float:
-    """The excess on data that nobody has seen, by the 95 % interval of the error over held-out
+    """The excess that unseen data may have, by the 95 % interval of the error over held-out
     samples. Without held-out data, and for a metric, the excess itself: a search keeps its margin.
     """
     excess = excess_of(comparison, goal)
