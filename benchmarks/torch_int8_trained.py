@@ -54,6 +54,7 @@ def measure(
     """The score in FP32, and in each format within each budget."""
     right = task.answers(task.network)
     rows = [Row(name=name, to="fp32", score=task.score(right), loss=task.loss and task.loss(right))]
+    print(json.dumps(asdict(rows[0])), file=sys.stderr, flush=True)
     for to, budget in ((to, budget) for to in formats for budget in budgets):
         torch._dynamo.reset()
         options: dict[str, Any] = {} if budget is None else {"max_error": budget}
