@@ -346,7 +346,7 @@ def test_a_compiled_module_is_the_module() -> None:
         ),
         ({"to": "fp8,fp16", "target": "tensorrt"}, "is converted to fp16, bf16 or int8 alone"),
         ({"io": "low"}, "option 'io' is of converted models"),
-        ({"correct": "weights"}, "option 'correct' is of exported programs"),
+        ({"correct": "weights"}, "option 'correct' is 'weights', and corrections are of constants; give freeze=True"),
         ({"mode": "fast"}, "mode 'fast' is unknown; choose one of"),
         ({"options": "max-autotune"}, "options are 'max-autotune'; give a mapping of Inductor's"),
         ({"dynamic": "yes"}, "option 'dynamic' is 'yes'; give True, False, or None"),

@@ -40,7 +40,6 @@ from mezzo.planner.options import read_options, replay_options
 from mezzo.quantize.arithmetic.arithmetic import quantize, round_trip
 from mezzo.quantize.product_layouts import is_own_constant, layout_of, weight_of
 from mezzo.quantize.smooth_quant import find_places, scaling_corrections
-from mezzo.torch.saved_plans import spell_plans
 
 SEEDS = range(6)
 
@@ -443,8 +442,3 @@ def test_bits_that_do_not_fit_are_refused() -> None:
         mezzo.convert(program_of("perceptron"), plan=given("1.weight", b"x"))
     with pytest.raises(InputError, match="which is no constant of the program"):
         mezzo.convert(program_of("perceptron"), plan=given("0/layer_norm", bytes(64 * 16 // 8)))
-
-
-def test_a_plan_file_of_a_compiled_module_has_no_corrections() -> None:
-    with pytest.raises(InputError, match="corrects weights, and a compiled module reads its own"):
-        spell_plans([convert("perceptron", "weights").plan])

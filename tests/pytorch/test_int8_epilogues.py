@@ -61,10 +61,11 @@ def _operands(kind: str) -> tuple[Any, ...]:
     weight = torch.randn(_FEATURES, _INPUTS, *[3 for _ in image], generator=generator) / 4
     bias = torch.randn(_FEATURES, generator=generator)
     other = torch.randn(_ROWS, _FEATURES, *image, generator=generator)
+    scales = INT8_SCALES(weight, IN_PAIRS)
     if kind == "linear":
-        return x, PACK_INT8_MATRIX(weight, IN_PAIRS), INT8_SCALES(weight, IN_PAIRS), bias, other
-    packed = PACK_INT8_FILTER(weight, IN_PAIRS, 0.02, 120, [1, 1], [1, 1], [1, 1], 1, list(x.shape))
-    return x, packed, INT8_SCALES(weight, IN_PAIRS), bias, other
+        return x, PACK_INT8_MATRIX(weight, scales), scales, bias, other
+    packed = PACK_INT8_FILTER(weight, scales, 0.02, 120, [1, 1], [1, 1], [1, 1], 1, list(x.shape))
+    return x, packed, scales, bias, other
 
 
 def _quantized(value: Any, dtype: torch.dtype = torch.uint8) -> Any:

@@ -19,7 +19,7 @@ from torch import nn
 import mezzo.torch
 from mezzo.common.errors import InputError
 from mezzo.evaluate.data_session import open_session
-from mezzo.torch import budgets
+from mezzo.torch import capturing
 from mezzo.torch.compiler import scales
 from mezzo.torch.compiler.compiled import account
 from mezzo.torch.onednn.int8_kernels import multiplies_int8
@@ -55,8 +55,8 @@ def rows(seed: int, count: int = 4) -> torch.Tensor:
 
 
 def made(to: str = "int8,bf16", **options: Any) -> Any:
-    data = {"data": [rows(seed) for seed in range(6)]} if "int8" in to else {}
-    return mezzo.torch.compile(Parts().eval(), to=to, **data, **options)
+    data = {"data": [rows(seed) for seed in range(6)], "correct": "none"} if "int8" in to else {}
+    return mezzo.torch.compile(Parts().eval(), to=to, **{**data, **options})
 
 
 def computed(run: Any) -> list[list[str]]:
@@ -104,7 +104,7 @@ def test_plans_of_networks_with_buffers_are_replayed_frozen_or_not(
     module = Normed().eval()
     options = {} if budget is None else {"max_error": budget}
     data = [images(seed) for seed in range(6)]
-    run = mezzo.torch.compile(module, to="int8", freeze=was_frozen, data=data, **options)
+    run = mezzo.torch.compile(module, to="int8", freeze=was_frozen, data=data, correct="none", **options)
     expected = run(images(99))
     assert account(run).graphs[0].int8_products == 2
     mezzo.torch.save_plan(run, tmp_path / "plan.json")
@@ -168,7 +168,8 @@ def test_a_budget_is_held_on_unseen_data(to: str, counts: tuple[int, ...], is_fr
     for budget, count in zip((0.1, 0.014, 1e-4), counts, strict=True):
         torch._dynamo.reset()
         data = [rows(seed, 8) for seed in range(12)]
-        run = mezzo.torch.compile(module, to=to, data=data, max_error=budget, freeze=is_frozen)
+        options: dict[str, Any] = {"correct": "none"} if is_frozen else {}
+        run = mezzo.torch.compile(module, to=to, data=data, max_error=budget, freeze=is_frozen, **options)
         result = torch.cat([run(x) for x in unseen])
         assert float((result - exact).norm() / exact.norm()) <= budget
         # Where pairs are added, weights err more, and a product less is within the middle budget.
@@ -199,7 +200,7 @@ def test_a_budget_counts_the_samples_of_a_network_with_buffers(monkeypatch: pyte
         fed.extend(set(batch) for batch in feeds)
         return open_session(model, feeds)
 
-    monkeypatch.setattr(budgets, "open_session", opened)
+    monkeypatch.setattr(capturing, "open_session", opened)
     run = mezzo.torch.compile(Normed().eval(), to="int8", data=[images(seed) for seed in range(8)], max_error=0.05)
     assert [len(names) for names in fed] == [1] * 8
     run(images(99))

@@ -11,7 +11,6 @@ from mezzo.common.message_style import option, setting
 from mezzo.common.name_matching import join_with_or
 from mezzo.common.safe_paths import check_destination
 from mezzo.common.sizes import read_size
-from mezzo.contracts.corrections import LEAVE
 from mezzo.contracts.frontend import Progress, lab_of
 from mezzo.contracts.options.keyword_types import ConvertOptions
 from mezzo.contracts.options.keywords import documents_options_with, request_of
@@ -27,8 +26,7 @@ from mezzo.evaluate.standards import tables_of
 from mezzo.formats.format_words import WEIGHT_BITS, words_of
 from mezzo.numerics.metrics.language import LanguageTallies
 from mezzo.planner.options import Options, read_options, refuse_stored_floats
-from mezzo.quantize.calibration import with_parameters
-from mezzo.quantize.corrections import correct_parameters
+from mezzo.quantize.corrections import calibrated_for_search
 from mezzo.tuning.costs import table_costs
 from mezzo.tuning.final_plan import FinalPlan
 from mezzo.tuning.goals import Goal, ScoreCache, margin_of, read_goal
@@ -160,7 +158,7 @@ def tune(
     graph = model.read(*chosen.planning.floats).graph
     scores = ScoreCache.of(session, graph, dict(chosen.settings))
     fused = model, chosen
-    model, chosen = _calibrated(*fused, session)
+    model, chosen = calibrated_for_search(*fused, session)
     # If the time limit cut corrections short, a resumed run has another model: keep no ranges.
     ranges = measure_ranges(model, session if session.has_time() else session.without_files())
     if needs_repair(model, chosen, ranges):
@@ -168,7 +166,7 @@ def tune(
         own = ranges if model is fused[0] else measure_ranges(fused[0], again)
         repaired = repair_ranges(*fused, own, lambda problem: table_costs(problem, "")[0])
         if repaired is not None:
-            model, chosen = _calibrated(*repaired, again)
+            model, chosen = calibrated_for_search(*repaired, again)
             ranges = measure_ranges(model, again)
             scores = scores.within("repaired ranges")
     chosen = with_protection(model, chosen, ranges)
@@ -251,18 +249,3 @@ def _check_strategy(options: Options) -> None:
         raise InputError(
             f"strategy {name!r} knows no price of error; tune with 'mincut', or leave it out"
         )
-
-
-def _calibrated(model: "Model", options: Options, session: DataSession) -> "tuple[Model, Options]":
-    """Calibrate the model's options on the search data, and apply corrections of its constants.
-
-    A correction is kept if it helps on a part of the data that gave no scales, and if there is
-    time.
-    """
-    if options.planning.line.quantized is None or not options.steps:
-        return model, with_parameters(model, options, session)
-    parts = session.hold_out(model)
-    options = with_parameters(model, options, parts)
-    # The search itself does.
-    searched = replace(options, steps=tuple(step for step in options.steps if step != LEAVE))
-    return correct_parameters(model, searched, parts)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from mezzo.aten.edit.apply import Rewritten, edit_in_place
+from mezzo.aten.edit.constants import correct
 from mezzo.aten.edit.journal import EditJournal
 from mezzo.aten.edit.rescaling import rescale_in_place
 from mezzo.aten.model import TorchModel, own_reading
@@ -51,8 +52,11 @@ class HandedModel(TorchModel):
         return result
 
     def corrected(self, corrections: Sequence[Correction]) -> "HandedModel":
-        assert not corrections, "a compiler's graph reads the caller's own weights"
-        return self
+        """The model with other elements of its weights: the graph still reads the caller's own."""
+        if not corrections:
+            return self
+        program = correct(self.read(), corrections)
+        return HandedModel(program, self.progress, self._journal)
 
     def restore(self) -> None:
         """Undo all edits of the graph."""

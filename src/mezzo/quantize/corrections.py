@@ -93,6 +93,23 @@ def correct_parameters(
     return now.model, now.options
 
 
+def calibrated_for_search(
+    model: Model, options: Options, session: DataSession
+) -> tuple[Model, Options]:
+    """Calibrate the model's options on the search data, and apply corrections of its constants.
+
+    A correction is kept if it helps on a part of the data that gave no scales, and if there is
+    time.
+    """
+    if options.planning.line.quantized is None or not options.steps:
+        return model, with_parameters(model, options, session)
+    parts = session.hold_out(model)
+    options = with_parameters(model, options, parts)
+    # The search itself does.
+    searched = replace(options, steps=tuple(step for step in options.steps if step != LEAVE))
+    return correct_parameters(model, searched, parts)
+
+
 def _has_several(data: Dataset) -> bool:
     """Whether data has more than one sample: one shows no variation."""
     samples = 0

@@ -1,19 +1,29 @@
 """Capture of the graphs that a module runs on data, with something else run in place of each."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import fx
+from torch import SymInt, fx
 
-from mezzo.aten.program import Program
+from mezzo.aten.handed import HandedModel
+from mezzo.aten.lab.arithmetic import AsTyped
+from mezzo.aten.lab.arrays import array_of
+from mezzo.aten.lab.runner import AtenRunner, numbers_of
+from mezzo.aten.model import TorchModel
+from mezzo.aten.program import Program, tensor_of
+from mezzo.contracts.frontend import Model
+from mezzo.evaluate.data_session import DataSession, open_session
 from mezzo.planner.options import Options
+from mezzo.quantize.calibration import needs_of
 from mezzo.torch.compiler.arguments import batches_of, call_with
 from mezzo.torch.compiler.backend import Backend
 from mezzo.torch.compiler.passes import Before, PlanningPass
 from mezzo.torch.compiler.rewriting import RewrittenGraph
+from mezzo.torch.compiler.scales import names_of, without_kernels
 from mezzo.torch.compiler.settings import CompilerSettings
+from mezzo.torch.inspect.reference_runs import compute
 from mezzo.torch.torch_internals import optimize
 from mezzo.torch.weights.weight_inputs import Edited
 
@@ -38,12 +48,145 @@ def run_captured(
     return batches
 
 
+@dataclass(eq=False, kw_only=True)
+class CapturedGraph:
+    """A graph, its options, and the arguments of each call, by the names of inputs."""
+
+    program: Program
+    options: Options
+    calls: list[Mapping[str, torch.Tensor]]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its operators, which tell graphs apart."""
+        return names_of(HandedModel(self.program).read(*self.options.planning.floats))
+
+    @property
+    def open_sizes(self) -> list[fx.Node]:
+        """The sizes among the graph's inputs."""
+        inputs = self.program.graph.find_nodes(op="placeholder")
+        return [node for node in inputs if node.users and isinstance(node.meta["val"], SymInt)]
+
+    def opened(self) -> tuple[Model, Options, DataSession]:
+        """The graph as a model, its options, and its data, some of it held out."""
+        graph = self.program.graph
+        for size in self.open_sizes:
+            _read_size(graph, size)
+        for node in graph.find_nodes(op="placeholder"):
+            if not node.users:  # those of weights' copies among them
+                graph.erase_node(node)
+        model: Model = TorchModel(self.program)
+        feeds = [{name: array_of(value) for name, value in call.items()} for call in self.calls]
+        session = open_session(model, feeds).hold_out(model)
+        planning = self.options.planning
+        if planning.line.quantized is not None:
+            coarse = (*planning.coarse, *without_kernels(needs_of(model, self.options)))
+            planning = replace(planning, coarse=coarse)
+        return model, replace(self.options, planning=planning), session
+
+
+def captured_graphs(
+    model: Callable[..., Any], settings: CompilerSettings, data: Iterable[object]
+) -> list[CapturedGraph]:
+    """The graphs that a module runs on batches of data, with the arguments of their calls.
+
+    Of graphs that are alike but for the sizes of their inputs there is one: that of open sizes,
+    with the calls of all, or the one with the most calls.
+    """
+    graphs: list[CapturedGraph] = []
+    run_captured(model, settings, data, lambda program, of: _keep(program, of, graphs))
+    alike: dict[tuple[str, ...], list[CapturedGraph]] = {}
+    for captured in graphs:
+        if captured.calls:
+            alike.setdefault(captured.names, []).append(captured)
+    return [_for_all_sizes(group) for group in alike.values()]
+
+
+def _for_all_sizes(group: Sequence[CapturedGraph]) -> CapturedGraph:
+    is_open = {id(captured): bool(captured.open_sizes) for captured in group}
+    chosen = max(group, key=lambda captured: (is_open[id(captured)], len(captured.calls)))
+    if is_open[id(chosen)]:
+        names = chosen.calls[0].keys()
+        chosen.calls = [
+            call for captured in group for call in captured.calls if call.keys() == names
+        ]
+    return chosen
+
+
+def _read_size(graph: fx.Graph, size: fx.Node) -> None:
+    """Make a graph read a size from an input that has it, in place of being given it."""
+    for node in graph.find_nodes(op="placeholder"):
+        value = tensor_of(node)
+        for axis, length in enumerate(() if value is None else value.shape):
+            if isinstance(length, SymInt) and str(length) == str(size.meta["val"]):
+                last = graph.find_nodes(op="placeholder")[-1]
+                with graph.inserting_after(last):
+                    read = graph.call_function(torch.ops.aten.sym_size.int, (node, axis))
+                read.meta = dict(size.meta)
+                size.replace_all_uses_with(read)
+                return
+
+
+def _keep(program: Program, options: Options, graphs: list[CapturedGraph]) -> Callable[..., Any]:
+    """Add a graph to those that were captured; returns its interpreter, which keeps arguments."""
+    captured = CapturedGraph(program=program, options=options, calls=[])
+    graphs.append(captured)
+    runner = AtenRunner(program, AsTyped())
+
+    def call(*args: object) -> object:
+        if not captured.calls:
+            captured.program = _with_states(program, args)
+        captured.calls.append(_fed(captured.program, args))
+        return compute(runner, args, (), lambda name, numbers: None)
+
+    return call
+
+
+def _with_states(program: Program, args: Sequence[object]) -> Program:
+    """The program with its buffers as they are at a call, since code after it may write to them."""
+    states = {
+        name: replace(program.states[name], tensor=_copy_of(value))
+        for name, value in zip(_inputs_of(program), args, strict=True)
+        if name in program.states and isinstance(value, torch.Tensor)
+    }
+    return replace(program, states=states)
+
+
+def _copy_of(value: torch.Tensor) -> Callable[[], torch.Tensor]:
+    kept = value.detach().clone()
+    return lambda: kept
+
+
+def _fed(program: Program, args: Sequence[object]) -> dict[str, torch.Tensor]:
+    """The arguments of a call that are read, and no weights or buffers with their first value, by
+    the names of inputs.
+    """
+    return {
+        program.names.get(name, name): value.detach().clone()
+        for (name, node), value in zip(_inputs_of(program).items(), args, strict=True)
+        if isinstance(value, torch.Tensor)
+        and node.users
+        and name not in program.weights
+        and not _is_state(program, name, value)
+    }
+
+
+def _inputs_of(program: Program) -> dict[str, fx.Node]:
+    return {node.name: node for node in program.graph.find_nodes(op="placeholder")}
+
+
+def _is_state(program: Program, name: str, value: torch.Tensor) -> bool:
+    """Whether an argument is a buffer as it was at the first call."""
+    state = program.states.get(name)
+    return state is not None and torch.equal(numbers_of(state, name), value)
+
+
 class _CapturingBackend(Backend):
     """A backend that plans nothing and generates no code."""
 
     def __init__(self, settings: CompilerSettings, capture: Capture) -> None:
         super().__init__(replace(settings, is_frozen=False), self._compile)
-        self._capture = capture
+        self._capture, self._are_frozen = capture, settings.is_frozen
         self._runs: list[Callable[..., Any]] = []
 
     def make_pass(self, edited: Edited, options: Options, theirs: Before) -> PlanningPass:
@@ -52,6 +195,7 @@ class _CapturingBackend(Backend):
             options,
             self.settings.digest,
             theirs,
+            self._are_frozen,
             lambda program: self._runs.append(self._capture(program, options)),
         )
 
@@ -68,10 +212,16 @@ class _CapturingPass(PlanningPass):
         options: Options,
         digest: str,
         before: Before,
+        are_frozen: bool,
         take: Callable[[Program], object],
     ) -> None:
         super().__init__(edited, options, digest, before)
-        self._take = take
+        self._take, self._are_frozen = take, are_frozen
+
+    def is_weight(self, tensor: object, place: int) -> bool:
+        """Buffers are weights where the compiled graph has them as constants."""
+        is_frozen = self._are_frozen and place in self.edited.owned
+        return is_frozen or super().is_weight(tensor, place)
 
     def plan_program(self, program: Program) -> Sequence[RewrittenGraph]:
         graph = program.copied()

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from mezzo.aten.handed import HandedModel
@@ -12,6 +12,7 @@ from mezzo.common.errors import InputError
 from mezzo.contracts.plans import Plan, PlannedNode
 from mezzo.formats.dtypes import QUANTIZED, DType
 from mezzo.formats.precision_line import uniform
+from mezzo.formats.quantization import Quantization
 from mezzo.io.planfile import read_document, read_plan, to_json
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind
@@ -29,7 +30,7 @@ class SavedPlans:
 
     def __init__(self, text: str, where: str) -> None:
         """Raises InputError: it is no such file, or a plan of it is malformed."""
-        self.text, self._where = text, where
+        self.text, self.where = text, where
         document = parse_json(text)
         form = document.get("format") if isinstance(document, dict) else type(document).__name__
         if form != _FORMAT:
@@ -46,12 +47,19 @@ class SavedPlans:
             raise InputError(f"{where} has plans to different formats; {_SAVE}")
 
     def __reduce__(self) -> "tuple[type[SavedPlans], tuple[str, str]]":
-        return SavedPlans, (self.text, self._where)
+        return SavedPlans, (self.text, self.where)
+
+    @property
+    def is_corrected(self) -> bool:
+        """Whether a plan of it changes constants for less INT8 error."""
+        return any(map(_corrects, self.plans))
 
     def of(self, program: Program, options: Options) -> Plan | None:
-        """The plan of a graph; None if the file has none. Scales of weights are found anew.
+        """The plan of a graph; None if the file has none. Scales of weights are found anew, unless
+        the plan corrects weights.
 
-        Raises InputError: it runs a product in INT8 that has no kernel on this machine.
+        Raises InputError: it runs a product in INT8 that has no kernel on this machine, or corrects
+        other weights than these.
         """
         model = HandedModel(program)
         reading = model.read(*options.planning.floats)
@@ -62,11 +70,15 @@ class SavedPlans:
         quantized = dict(plan.quantized)
         if plan.line.quantized is not None:
             needs = needs_of(model, options)
-            quantized |= needs.of_weights(model)
+            weights = needs.of_weights(model.corrected(plan.corrected))
+            if _corrects(plan):
+                self._check_weights(plan, weights)
+            else:
+                quantized |= weights
             for finding in without_kernels(needs):
                 if plan.by_name[finding.node].precision.compute in QUANTIZED:
                     raise InputError(
-                        f"{self._where} runs {finding.node!r} in int8, and {finding.because};"
+                        f"{self.where} runs {finding.node!r} in int8, and {finding.because};"
                         " compile anew here"
                     )
         return replace(
@@ -74,6 +86,15 @@ class SavedPlans:
             quantized=tuple(quantized.items()),
             make_fingerprint=lambda: fingerprint,
         )
+
+    def _check_weights(self, plan: Plan, found: Mapping[str, Quantization]) -> None:
+        """Raises InputError: weights have other scales than those that a plan corrects."""
+        for name, how in plan.quantized:
+            if name in found and found[name].scales != how.scales:
+                raise InputError(
+                    f"{self.where} corrects {name!r}, whose numbers are others now; compile with"
+                    " data again, or with correct='none'"
+                )
 
 
 def spell_plans(plans: Sequence[Plan]) -> str:
@@ -118,15 +139,14 @@ def _buffer_line(name: str, dtype: DType) -> PlannedNode:
 
 
 def _fitting(plan: Plan, where: str) -> Plan:
-    """The plan. Raises InputError: it is of a graph that planning has changed, or corrects."""
-    if plan.corrected or any(how.turned for _, how in plan.quantized):
-        raise InputError(
-            f"{where} corrects weights, and a compiled module reads its own; leave 'corrected' and"
-            " 'turned' out"
-        )
+    """The plan. Raises InputError: it is of a graph that planning has changed."""
     if plan.scaled or plan.parts:
         raise InputError(
             f"{where} changes numbers or nodes of its graph, which a plan file of a compiled module"
             " cannot say; compile with out_of_range='protect'"
         )
     return plan
+
+
+def _corrects(plan: Plan) -> bool:
+    return bool(plan.corrected) or any(how.turned for _, how in plan.quantized)

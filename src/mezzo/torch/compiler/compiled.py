@@ -15,6 +15,7 @@ from mezzo.torch.budgets import plans_within
 from mezzo.torch.compiler.backend import ACCOUNT, Backend
 from mezzo.torch.compiler.calibrating import calibrate, check_data
 from mezzo.torch.compiler.settings import read_settings
+from mezzo.torch.corrected_plans import corrected_plans
 from mezzo.torch.generation.compiled_methods import CompiledForward
 from mezzo.torch.inspect.accounts import NOTHING, Account
 from mezzo.torch.saved_plans import load_plans, spell_plans
@@ -142,7 +143,7 @@ def compile(
         plan: a file of `save_plan`, whose plans are replayed: with "int8" in place of data. A graph
             that it has no plan of is planned, and has no INT8.
         planning: options of `mezzo.convert`: `to` (default "bf16"), `policy`, `target`,
-            `keep_region` and others.
+            `keep_region` and others. `correct`, what INT8 corrects on data, is of frozen weights.
 
     Raises InputError: an option is unknown or has an invalid value; the model cannot be called.
     """
@@ -179,6 +180,8 @@ def compile(
             )
         if data is not None and max_error is not None:
             settings = replace(settings, saved=plans_within(model, settings, data, max_error))
+        elif data is not None and settings.corrects:
+            settings = replace(settings, saved=corrected_plans(model, settings, data))
         elif data is not None:
             settings = replace(settings, scales=calibrate(model, settings, data))
         grad_format = settings.controls.weight_grad_reduce

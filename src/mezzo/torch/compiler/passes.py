@@ -55,7 +55,13 @@ from mezzo.torch.weights.block_products import (
     pack_blocks,
     rounded_weights,
 )
-from mezzo.torch.weights.frozen import casts_of_constants, fold_into_int8, pack_constants
+from mezzo.torch.weights.frozen import (
+    casts_of_constants,
+    constants_of,
+    fold_into_int8,
+    hold_corrected,
+    pack_constants,
+)
 from mezzo.torch.weights.int8_products import (
     Int8Slots,
     call_int8_kernels,
@@ -143,6 +149,8 @@ class PlanningPass(CustomGraphPass):
         if self.is_joint:
             program = as_joint(program)
         graphs = self.plan_program(program)
+        if graphs:
+            hold_corrected(program, graphs[0].result.program.weights)
         tile = None if self.plan is None else tile_for(self.controls, self.low, self.device)
         if tile is not None:
             self.native_sums = sum_in_tiles(program.owner, self.low, tile)
@@ -254,14 +262,14 @@ class PlanningPass(CustomGraphPass):
     ) -> tuple[dict[str, ProgramTensor], dict[str, str]]:
         """The weights among a graph's inputs, and the names of all inputs."""
         weights: dict[str, ProgramTensor] = {}
-        names: dict[str, str] = {}
+        names, paths = dict[str, str](), self.edited.paths()
         for node, descriptor in descriptors.items():
             tensor = self.edited.behind(descriptor)
             if isinstance(descriptor, PlainAOTInput):
                 names[node.name] = self.edited.names.get(descriptor.idx, node.name)
-                tensor = tensor if isinstance(tensor, torch.nn.Parameter) else None
+                tensor = tensor if self.is_weight(tensor, descriptor.idx) else None
             elif isinstance(descriptor, ParamAOTInput | BufferAOTInput):
-                names[node.name] = descriptor.target
+                names[node.name] = paths.get(descriptor.target, descriptor.target)
             if isinstance(tensor, torch.Tensor) and node not in written and self._is_cached(tensor):
                 weights[node.name] = ProgramTensor(
                     names[node.name],
@@ -289,6 +297,10 @@ class PlanningPass(CustomGraphPass):
             and node.name not in weights
             and isinstance(tensor := self.edited.behind(descriptor), torch.Tensor)
         }
+
+    def is_weight(self, tensor: object, place: int) -> bool:
+        """Whether an input of a graph whose weights may change is one of them."""
+        return isinstance(tensor, torch.nn.Parameter)
 
     def _is_cached(self, tensor: torch.Tensor) -> bool:
         """Whether a weight is rounded once, if weights are to be integers: frozen, or cached by its
@@ -380,7 +392,9 @@ class PlanningPass(CustomGraphPass):
                 packed, scales = by_place.get(candidate.slot), by_place.get(candidate.grids)
                 if weight is not None and packed is not None and scales is not None:
                     slots[weight] = Int8Slots(packed, scales)
-        layouts = call_int8_kernels(graph, slots, self.options.planning.target.adds_pairs)
+        constants = {*constants_of(graph)} if inductor_config.freezing else set()
+        in_pairs = self.options.planning.target.adds_pairs
+        layouts = call_int8_kernels(graph, slots, in_pairs, constants)
         if inductor_config.freezing:
             fold_into_int8(graph)
         fuse_int8(graph)

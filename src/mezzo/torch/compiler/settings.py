@@ -11,6 +11,7 @@ from mezzo.aten.program import Program
 from mezzo.common.errors import InputError
 from mezzo.common.name_matching import aside, did_you_mean
 from mezzo.common.packages import VERSION
+from mezzo.contracts.corrections import NONE
 from mezzo.contracts.options.request import Request
 from mezzo.contracts.plans import Plan
 from mezzo.conversion.results import check_formats
@@ -31,7 +32,6 @@ _NOT_HERE = frozenset(
         "provenance",
         "trust_external_paths",
         "fuse",
-        "correct",
         "opset",
     }
 )
@@ -64,6 +64,14 @@ class CompilerSettings:
         if options.planning.line.quantized is not None:
             return options  # `compile` checks that there is data, if it is needed
         return check_parameters(options)
+
+    @property
+    def corrects(self) -> bool:
+        """Whether constants may be corrected for INT8, on data."""
+        options = self.planning()
+        planning = options.planning
+        has_scales = planning.line.quantized is not None and not planning.is_dynamic
+        return self.is_frozen and has_scales and bool(options.steps)
 
     @property
     def digest(self) -> str:
@@ -126,12 +134,6 @@ def read_settings(
                 "option 'io' is of converted models: what a compiled one takes and gives has the"
                 " types that its code gives it; cast there"
             )
-        elif name == "correct":
-            raise InputError(
-                "option 'correct' is of exported programs, whose weights are stored: a compiled"
-                " module's own may change; use mezzo.convert(torch.export.export(model, ...),"
-                " correct=...) and run its result with torch.compile, or leave 'correct' out"
-            )
         elif key in known_options:
             inductor[key] = value
         else:
@@ -141,8 +143,11 @@ def read_settings(
                 f" {', '.join((*_PLANNING, *_OWN))}"
             )
     specified = {name: value for name, value in planning_options.items() if value is not None}
+    is_frozen = bool(given.get("freeze", False))
     for plan in () if saved is None else saved.plans:
         replay_options(specified, plan)
+    if not is_frozen:
+        _refuse_corrections(specified, saved)
     to = "bf16" if saved is None else saved.to
     request = Request(**{"to": to, **specified})  # type: ignore[arg-type]  # checked when it is read
     assert request.to is not None, "there is a usual one"
@@ -152,7 +157,7 @@ def read_settings(
     settings = CompilerSettings(
         request=request,
         inductor=inductor,
-        is_frozen=bool(given.get("freeze", False)),
+        is_frozen=is_frozen,
         saved=saved,
         controls=read_controls(
             {name: given[name] for name in CONTROLS if given.get(name) is not None}
@@ -165,6 +170,20 @@ def read_settings(
             " fp32 or as products"
         )
     return settings
+
+
+def _refuse_corrections(specified: Mapping[str, object], saved: SavedPlans | None) -> None:
+    """Raises InputError: corrections are asked for, of weights that may change."""
+    asked = specified.get("correct", NONE)
+    if asked != NONE:
+        raise InputError(
+            f"option 'correct' is {asked!r}, and corrections are of constants; give freeze=True,"
+            " or leave 'correct' out"
+        )
+    if saved is not None and saved.is_corrected:
+        raise InputError(
+            f"{saved.where} corrects weights, which freeze=True makes constants; give that too"
+        )
 
 
 def _mode_options(mode: str | None, dynamic: bool | None) -> Mapping[str, object]:

@@ -53,13 +53,12 @@ def _fake_scales(weight: Any, in_pairs: bool) -> Any:
     return weight.new_empty(len(weight))
 
 
-def _pack_matrix(weight: Any, in_pairs: bool) -> Any:
-    integers = _integers(weight, _scales(weight, in_pairs)).contiguous()
+def _pack_matrix(weight: Any, scales: Any) -> Any:
+    integers = _integers(weight, scales).contiguous()
     return ONEDNN.qlinear_prepack(integers, None)  # the same for any number of rows
 
 
-def _pack_filter(weight: Any, in_pairs: bool, *about: Any) -> Any:
-    scales = _scales(weight, in_pairs)
+def _pack_filter(weight: Any, scales: Any, *about: Any) -> Any:
     return ONEDNN.qconv_prepack(_integers(weight, scales), scales, *about)
 
 
@@ -124,10 +123,10 @@ INT8_SCALES: Any = define(
     "int8_scales(Tensor weight, bool in_pairs) -> Tensor", _scales, _fake_scales
 )
 PACK_INT8_MATRIX: Any = define(
-    "pack_int8_matrix(Tensor weight, bool in_pairs) -> Tensor", _pack_matrix, fake_packed
+    "pack_int8_matrix(Tensor weight, Tensor scales) -> Tensor", _pack_matrix, fake_packed
 )
 PACK_INT8_FILTER: Any = define(
-    "pack_int8_filter(Tensor weight, bool in_pairs, float x_scale, int x_zero, int[] stride,"
+    "pack_int8_filter(Tensor weight, Tensor scales, float x_scale, int x_zero, int[] stride,"
     " int[] padding, int[] dilation, int groups, int[]? input_size) -> Tensor",
     _pack_filter,
     fake_packed,
@@ -226,7 +225,8 @@ def _linear_of(
 ) -> tuple[Callable[..., Any], torch.Tensor]:
     """An INT8 matmul of an addend and what follows, and its exact result."""
     about = _example((6, 64), (16, 64), in_pairs)
-    packed, scales = PACK_INT8_MATRIX(about.weight, in_pairs), INT8_SCALES(about.weight, in_pairs)
+    scales = INT8_SCALES(about.weight, in_pairs)
+    packed = PACK_INT8_MATRIX(about.weight, scales)
     exact = torch.nn.functional.linear(about.numbers, about.weights, about.bias.double()).float()
 
     def linear(other: Any, steps: Steps, *after: object) -> Any:
@@ -247,8 +247,8 @@ def _linear_holds(in_pairs: bool) -> bool:
 def _convolution_holds(in_pairs: bool) -> bool:
     about = _example((1, 8, 6, 6), (16, 8, 3, 3), in_pairs)
     sizes = ([1, 1], [1, 1], [1, 1], 1)
-    packed = PACK_INT8_FILTER(about.weight, in_pairs, *_OF_X, *sizes, [1, 8, 6, 6])
     scales, bias = INT8_SCALES(about.weight, in_pairs), about.bias.double()
+    packed = PACK_INT8_FILTER(about.weight, scales, *_OF_X, *sizes, [1, 8, 6, 6])
     exact = torch.nn.functional.conv2d(about.numbers, about.weights, bias, padding=1).float()
 
     def convolution(other: Any, steps: Steps, dtype: torch.dtype, after: str, how: str) -> Any:

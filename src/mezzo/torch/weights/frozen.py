@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
-from mezzo.aten.program import tensor_of
+from mezzo.aten.program import Program, ProgramTensor, tensor_of
 from mezzo.aten.read.retype import CAST, is_cast
 from mezzo.torch.compiler.building import CallInserter, arguments_of
 from mezzo.torch.onednn.epilogues import retraced, widened
@@ -23,6 +23,7 @@ from mezzo.torch.weights.packing import pack
 from mezzo.torch.weights.weight_layouts import Packed, forms_of
 
 _ATEN: Any = torch.ops.aten
+_LEAST = torch.finfo(torch.float32).tiny  # of a channel that is scaled by 0
 _MUL, _ADD, _SUB = _ATEN.mul.Tensor, _ATEN.add.Tensor, _ATEN.sub.Tensor
 
 
@@ -36,12 +37,30 @@ class _Scaling(NamedTuple):
 
 def casts_of_constants(graph: fx.Graph) -> int:
     """The number of conversions that Inductor folds, as they depend only on weights."""
-    return sum(node.target is CAST for node in _made_of(graph, set(_constants(graph))))
+    return sum(node.target is CAST for node in _made_of(graph, set(constants_of(graph))))
+
+
+def hold_corrected(program: Program, weights: Mapping[str, ProgramTensor]) -> None:
+    """Make a program's graph read corrected weights in place of the caller's own. `weights`: all
+    of them, as they are to be.
+    """
+    graph, owner = program.graph, program.owner
+    for node in graph.find_nodes(op="placeholder"):
+        corrected = weights.get(node.name)
+        if corrected is None or corrected is program.weights[node.name]:
+            continue
+        assert corrected.tensor is not None, "its elements were computed"
+        name = f"mezzo_corrected_{node.name}"
+        owner.register_buffer(name, corrected.tensor())
+        with graph.inserting_after(graph.find_nodes(op="placeholder")[-1]):
+            constant = graph.create_node("get_attr", name)
+        constant.meta = {"val": node.meta["val"]}
+        node.replace_all_uses_with(constant)
 
 
 def pack_constants(graph: fx.Graph, dtype: torch.dtype) -> None:
     """Pack the weights of a graph to be frozen, and fold channel scalings into them."""
-    build, constants = CallInserter(graph), set(_constants(graph))
+    build, constants = CallInserter(graph), set(constants_of(graph))
     forms = [form for weight in constants for form in forms_of(weight)]
     wide = {cast: form for form in forms for cast in form.users if is_cast(cast, dtype)}
     slots = {
@@ -93,8 +112,11 @@ def _slot(graph: fx.Graph, low: fx.Node, weight: fx.Node) -> fx.Node:
     return slot
 
 
-def _constants(graph: fx.Graph) -> Iterator[fx.Node]:
-    """The FP32 CPU weights that Inductor will freeze: not mutated, without output views."""
+def constants_of(graph: fx.Graph) -> Iterator[fx.Node]:
+    """The FP32 CPU weights that Inductor will freeze (not mutated, without output views), and
+    constants.
+    """
+    yield from filter(_is_fp32, graph.find_nodes(op="get_attr"))
     context = TracingContext.try_get()
     metadata = None if context is None else context.fw_metadata
     if context is None or metadata is None or context.params_flat_unwrap_subclasses is None:
@@ -106,11 +128,14 @@ def _constants(graph: fx.Graph) -> Iterator[fx.Node]:
     }
     inputs = graph.find_nodes(op="placeholder")
     for place, node in enumerate(inputs[: len(context.params_flat_unwrap_subclasses)]):
-        value = tensor_of(node)
-        if place in excluded or value is None:
-            continue
-        if value.dtype is torch.float32 and value.device.type == "cpu":
+        if place not in excluded and _is_fp32(node):
             yield node
+
+
+def _is_fp32(node: fx.Node) -> bool:
+    """Whether a node is an FP32 tensor on the CPU."""
+    value = tensor_of(node)
+    return value is not None and value.dtype is torch.float32 and value.device.type == "cpu"
 
 
 def _made_of(graph: fx.Graph, constants: set[fx.Node]) -> set[fx.Node]:
@@ -153,19 +178,24 @@ def fold_into_int8(graph: fx.Graph) -> None:
     """Fold channel scalings after INT8 products into their constant weights: the integers stay, up
     to their sign, and the scales of channels change. Nothing else is fused into the products yet.
     """
-    build, constants = CallInserter(graph), _made_of(graph, set(_constants(graph)))
+    build, constants = CallInserter(graph), _made_of(graph, set(constants_of(graph)))
     for product in [node for node in graph.nodes if node.target in INT8_PRODUCTS]:
         arguments = arguments_of(product)
-        forms, bias = (arguments["packed"], arguments["scales"]), arguments["bias"]
-        if not constants.issuperset(forms) or (bias and bias not in constants):
+        packed, scales, bias = (arguments[name] for name in ("packed", "scales", "bias"))
+        if not constants.issuperset((packed, scales)) or (bias and bias not in constants):
             continue
-        scaling = _scaling(build, product, product, forms[0], constants)
+        scaling = _scaling(build, product, product, scales, constants)
         if scaling is None:
             continue
         with graph.inserting_before(scaling.end):
-            for name, form in zip(("packed", "scales"), forms, strict=True):
-                source = _scaled(build, form.args[0], 0, scaling)
-                arguments[name] = build.call(form.target, source, *form.args[1:])
+            if scaling.scale is not None:
+                weight = _scaled(build, packed.args[0], 0, scaling)
+                sizes = build.call(_ATEN.abs.default, scaling.scale)
+                scales = build.call(
+                    _ATEN.clamp_min.default, build.call(_MUL, scales, sizes), _LEAST
+                )
+                arguments["packed"] = build.call(packed.target, weight, scales, *packed.args[2:])
+                arguments["scales"] = scales
             arguments["bias"] = _shifted(build, bias, scaling, _channels(product))
             folded = build.call(product.target, *arguments.values())
         scaling.end.replace_all_uses_with(folded)

@@ -43,21 +43,28 @@ class OfChannels:
         """The weight with its channels first."""
         return call(PERMUTE, weight, [1, 0]) if self.is_transposed else weight
 
+    def scales_of(self, call: Call, weight: Any) -> Any:
+        """The scales of the channels of a weight, which are its first axis."""
+        return call(INT8_SCALES, weight, self.in_pairs)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Int8Scales(OfChannels):
     """The scales of the channels."""
 
     def spell(self, call: Call, weight: Any) -> Any:
-        return call(INT8_SCALES, self.by_channel(call, weight), self.in_pairs)
+        return self.scales_of(call, self.by_channel(call, weight))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Int8Matrix(OfChannels):
     """A packed matrix."""
 
-    def spell(self, call: Call, weight: Any) -> Any:
-        return call(PACK_INT8_MATRIX, self.by_channel(call, weight), self.in_pairs)
+    def spell(self, call: Call, weight: Any, scales: Any = None) -> Any:
+        """Build the form by calls, with these scales, or those of the weight."""
+        weight = self.by_channel(call, weight)
+        scales = self.scales_of(call, weight) if scales is None else scales
+        return call(PACK_INT8_MATRIX, weight, scales)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +76,11 @@ class Int8Filter(OfChannels):
     of_x: Steps
     packing: PackedFilter
 
-    def spell(self, call: Call, weight: Any) -> Any:
+    def spell(self, call: Call, weight: Any, scales: Any = None) -> Any:
+        """Build the form by calls, with these scales, or those of the weight."""
         packing = self.packing
         sizes = ([*packing.stride], [*packing.padding], [*packing.dilation], packing.groups)
         weight = call(UNSQUEEZE, weight, HEIGHT) if packing.is_of_sequences else weight
         input_size = None if packing.input_size is None else [*packing.input_size]
-        about = (self.in_pairs, *self.of_x, *sizes, input_size)
-        return call(PACK_INT8_FILTER, weight, *about)
+        scales = self.scales_of(call, weight) if scales is None else scales
+        return call(PACK_INT8_FILTER, weight, scales, *self.of_x, *sizes, input_size)

@@ -1,6 +1,6 @@
 """Matmuls and convolutions in INT8 whose weights are quantized and packed once, and may change."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any, NamedTuple
 
 import torch
@@ -42,22 +42,27 @@ class Int8Slots(NamedTuple):
 
 
 def call_int8_kernels(
-    graph: fx.Graph, slots: Mapping[fx.Node, Int8Slots], in_pairs: bool
+    graph: fx.Graph,
+    slots: Mapping[fx.Node, Int8Slots],
+    in_pairs: bool,
+    constants: Set[fx.Node] = frozenset(),
 ) -> dict[fx.Node, WeightLayout]:
     """Make quantized products call oneDNN's INT8 kernels.
 
     Args:
-        slots: for each FP32 weight that may change, the inputs for its integers and scales; weights
-            without are constants, which Inductor folds.
+        slots: for each FP32 weight that may change, the inputs for its integers and scales.
         in_pairs: kernels add the products of two neighbours in INT16, as the plan's target says.
+        constants: the weights that do not change, which have the scales of the plan, and which
+            Inductor packs.
 
     Returns: the layouts of the slots in use. What no kernel takes reads the weight's own floats.
     """
     layouts: dict[fx.Node, WeightLayout] = {}
     for weight, floats in list(_quantized(graph)):
+        planned = floats.args[1] if weight in constants else None
         for product in readers_of(floats):
             if product is not None and _has_kernel(product):
-                _write(graph, product, weight, in_pairs, slots, layouts)
+                _write(graph, product, weight, planned, in_pairs, slots, layouts)
         floats.replace_all_uses_with(weight)
     graph.eliminate_dead_code()
     return layouts
@@ -101,11 +106,14 @@ def _write(
     graph: fx.Graph,
     product: Product,
     weight: fx.Node,
+    planned: fx.Node | None,
     in_pairs: bool,
     slots: Mapping[fx.Node, Int8Slots],
     layouts: dict[fx.Node, WeightLayout],
 ) -> None:
-    """Replace a product by mezzo's operator. A second layout of a weight is made at every call."""
+    """Replace a product by mezzo's operator. `planned`: the scales of a weight that is constant; a
+    second layout of another is made at every call.
+    """
     build, packing = CallInserter(graph, product.call), product.layout
     x, scale, zero, *_ = product.x.args
     of_x = Steps(scale, zero)
@@ -119,8 +127,10 @@ def _write(
     with graph.inserting_before(product.call):
         packed, scales = slots.get(weight, (None, None))
         if packed is None or layouts.setdefault(packed, layout) != layout:
-            packed = layout.spell(build.call, weight)
-        if scales is None or layouts.setdefault(scales, scaling) != scaling:
+            packed = layout.spell(build.call, weight, planned)
+        if planned is not None:
+            scales = planned
+        elif scales is None or layouts.setdefault(scales, scaling) != scaling:
             scales = scaling.spell(build.call, weight)
         operands = (packed, scales, product.bias, None)
         if not isinstance(packing, PackedFilter):

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import fx
@@ -18,8 +19,11 @@ from mezzo.torch.torch_internals import (
 from mezzo.torch.weights.weights import fills_memory
 
 _CONVOLUTIONS = frozenset({torch.conv2d, torch.conv_transpose2d})
-# Dynamo's syntax around the parts of a module path.
-_PART = re.compile(r"\['([^']*)'\]|\.([A-Za-z_]\w*)")
+# Dynamo's syntax of a variable, and around the parts of a module path.
+_ROOT = re.compile(r"[LG]\['[^']*'\]")
+_PART = re.compile(r"'([^']*)'|\.([A-Za-z_]\w*)")
+_PATHS = "dynamo_flat_name_to_original_fqn"
+_HOLDERS = ("_modules", "_parameters", "_buffers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +69,10 @@ class Edited:
             return _attribute(self.module, about.target)
         return None
 
+    def paths(self) -> Mapping[str, str]:
+        """Module paths of weights that are attributes of the graph, as constants are."""
+        return _paths_in(self.module)
+
 
 def with_candidates(
     module: fx.GraphModule,
@@ -105,13 +113,23 @@ def with_candidates(
         if hasattr(module, name):
             setattr(result, name, getattr(module, name))
     return Edited(
-        module=result, inputs=(*inputs, *fakes), candidates=candidates, names=names, packs=packs
+        module=result,
+        inputs=(*inputs, *fakes),
+        candidates=candidates,
+        names=names,
+        packs=packs,
     )
 
 
 def without_candidates(module: fx.GraphModule, inputs: Sequence[object]) -> Edited:
     """Dynamo's graph unchanged, with weights cast at every call."""
-    return Edited(module=module, inputs=inputs, candidates=(), names=_names_of(module), packs=False)
+    return Edited(
+        module=module,
+        inputs=inputs,
+        candidates=(),
+        names=_names_of(module),
+        packs=False,
+    )
 
 
 def device_of(inputs: Sequence[object]) -> str:
@@ -228,20 +246,50 @@ def _names_of(module: fx.GraphModule) -> dict[int, str]:
 
 def name_of(module: fx.GraphModule, node: fx.Node) -> str:
     """An input's name: a parameter's or buffer's module path, or the name in the caller's code."""
-    paths: Mapping[str, str] = module.meta.get("dynamo_flat_name_to_original_fqn", {})
+    paths: Mapping[str, str] = module.meta.get(_PATHS, {})
     if node.name in paths:
         return paths[node.name]
-    source = getattr(node, "_dynamo_source", None)
-    if source is None:
-        return node.name
-    source_name = source.name if isinstance(source.name, str) else source.name()
-    parts = [quoted or plain for quoted, plain in _PART.findall(source_name)]
+    parts = _parts_of(node)
     if "_parameters" not in parts and "_buffers" not in parts:
         return node.name
-    return (
-        ".".join(part for part in parts[1:] if part not in ("_modules", "_parameters", "_buffers"))
-        or node.name
-    )
+    return _path_of(parts) or node.name
+
+
+def _parts_of(node: fx.Node) -> Sequence[str]:
+    """The parts of the path at which Dynamo found an input."""
+    source = getattr(node, "_dynamo_source", None)
+    return () if source is None else _parts_in(_spelled(source))
+
+
+def _parts_in(place: str) -> Sequence[str]:
+    return [quoted or plain for quoted, plain in _PART.findall(place)]
+
+
+def _path_of(parts: Sequence[str]) -> str:
+    """The module path behind a variable."""
+    return ".".join(part for part in parts[1:] if part not in _HOLDERS)
+
+
+def _spelled(source: Any) -> str:
+    """Where Dynamo found a value, in its syntax."""
+    name: str = source.name if isinstance(source.name, str) else source.name()
+    return name
+
+
+def _paths_in(module: fx.GraphModule) -> Mapping[str, str]:
+    """Module paths by the names that parameters and buffers have in Dynamo's graph."""
+    paths: dict[str, str] = dict(module.meta.get(_PATHS, {}))
+    # PyTorch 2.13 names some otherwise there than in its graph, and those of globals not at all.
+    written: dict[str, set[str]] = {}
+    for source in getattr(module, "_param_name_to_source", {}).values():
+        place = _spelled(source)
+        root, path = _ROOT.search(place), _path_of(_parts_in(place))
+        if root is not None:
+            written.setdefault(re.sub(r"\W", "_", f"{root[0]}.{path}"), set()).add(path)
+    for name, found in written.items():
+        if len(found) == 1:
+            paths.setdefault(name, *found)
+    return paths
 
 
 def _attribute(module: torch.nn.Module, path: str) -> object:

@@ -1,0 +1,236 @@
+"""Corrections of INT8 error in compiled modules whose weights are constants: the kernels multiply the integers that
+GPTQ chose, by the scales of the plan.
+"""
+
+import base64
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+# This folder itself passes for an empty "torch" where PyTorch is not installed.
+pytest.importorskip("torch.nn", reason="needs mezzo[torch]")
+
+import torch
+from driving import IN_PAIRS
+from test_int8_corrections import NETWORKS, rows
+from torch import nn
+
+import mezzo.torch
+from mezzo.aten.edit.quantizing import round_through_integers
+from mezzo.common.errors import InputError
+from mezzo.torch.compiler.compiled import account
+from mezzo.torch.onednn.int8_kernels import convolves_int8, multiplies_int8
+
+pytestmark = pytest.mark.skipif(
+    not (multiplies_int8(IN_PAIRS) and convolves_int8(IN_PAIRS)), reason="oneDNN has no INT8 kernels on this machine"
+)
+
+
+@pytest.fixture(autouse=True)
+def _anew() -> Iterator[None]:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        yield
+
+
+def corrected(name: str, steps: str = "auto", **options: Any) -> Any:
+    """A network that is compiled with its weights as constants."""
+    data = [rows(name, seed) for seed in range(12)]
+    return mezzo.torch.compile(NETWORKS[name][0](), to="int8", data=data, freeze=True, correct=steps, **options)
+
+
+def error(run: Any, name: str) -> float:
+    """The relative L2 error on inputs that nothing was chosen on."""
+    unseen = torch.cat([rows(name, seed) for seed in range(50, 66)])
+    exact = copy.deepcopy(run._orig_mod).double()(unseen.double())
+    return float((run(unseen) - exact).norm() / exact.norm())
+
+
+def kept(run: Any) -> list[str]:
+    """The corrections that the plans of a module say that they keep."""
+    notes = [note.partition(",")[0] for plan in run.plans for note in plan.notes]
+    return [note.removeprefix("correction ") for note in notes if note.endswith(": kept")]
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "most"),
+    [("perceptron", "auto", 0.8), ("convolutions", "auto", 0.4), ("convolutions", "smooth,weights,bias", 0.85)],
+)
+def test_corrections_lower_the_error_and_leave_the_module_as_it_is(name: str, steps: str, most: float) -> None:
+    plain = error(corrected(name, "none"), name)
+    torch._dynamo.reset()
+    run = corrected(name, steps)
+    before = copy.deepcopy(run._orig_mod.state_dict())
+    assert error(run, name) < most * plain
+    assert "weights: kept" in kept(run)
+    assert any(how.turned for plan in run.plans for _, how in plan.quantized)
+    for key, tensor in run._orig_mod.state_dict().items():
+        assert torch.equal(tensor, before[key]), key
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", ["linear", "transposed", "convolution", "scaled convolution"])
+def test_kernels_multiply_the_integers_of_the_plan(name: str, seed: int, tmp_path: Path) -> None:
+    """Every second weight or so is rounded to its other neighbour, the largest ones too, which would give them
+    other scales: what is computed is the product of these integers times the scales of the plan."""
+    torch.manual_seed(seed)
+    modules: dict[str, nn.Module] = {
+        "linear": nn.Linear(64, 48),
+        "transposed": _Transposed(),
+        "convolution": nn.Conv2d(16, 24, 3, padding=1),
+        "scaled convolution": nn.Sequential(nn.Conv2d(16, 24, 3, bias=False), nn.BatchNorm2d(24)),
+    }
+    module = modules[name].eval()
+    shape = (8, 16, 6, 6) if "convolution" in name else (8, 64)
+    if isinstance(module, nn.Sequential):
+        module[1].weight.normal_()  # signs of both kinds
+        module[1].weight[3] = 0
+        module[1].running_mean.normal_()
+    data = [torch.randn(*shape) for _ in range(4)]
+    first = mezzo.torch.compile(module, to="int8", data=data, freeze=True, correct="none")
+    first(data[0])
+    mezzo.torch.save_plan(first, tmp_path / "plan.json")
+    document = json.loads((tmp_path / "plan.json").read_text())
+    parameters = dict(first.plans[0].quantized)
+    (weight,) = [key for key in parameters if key.endswith("weight")]
+    (inputs,) = [key for key in parameters if key.startswith("l_")]
+    elements, bits = dict(module.named_parameters())[weight].numel(), np.random.default_rng(seed)
+    turned = base64.b64encode(bits.bytes(-(-elements // 8))).decode()
+    document["graphs"][0]["quantized"][weight]["turned"] = turned
+    (tmp_path / "turned.json").write_text(json.dumps(document))
+    torch._dynamo.reset()
+    run = mezzo.torch.compile(module, plan=tmp_path / "turned.json", freeze=True)
+    x = torch.randn(*shape)
+    result = run(x)
+    (how,) = [how for key, how in run.plans[0].quantized if key == weight]
+    assert how.turned
+    exact = copy.deepcopy(module).double()
+    holder = dict(exact.named_parameters())[weight]
+    holder.copy_(round_through_integers(dict(module.named_parameters())[weight], how).double())
+    numbers = round_through_integers(x, parameters[inputs]).double()
+    assert account(run).graphs[0].int8_products == 1
+    right = exact(numbers)
+    # FP32's rounding of a scaled sum of integers, of the bias and of what follows.
+    assert float((result - right).abs().max()) < 16 * torch.finfo(torch.float32).eps * float(right.abs().max())
+
+
+class _Transposed(nn.Module):
+    """A matmul whose weight has inputs first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(64, 48))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight
+
+
+def test_a_saved_plan_holds_the_corrections(tmp_path: Path) -> None:
+    run = corrected("convolutions", "leave,smooth,weights,bias")
+    x = rows("convolutions", 99)
+    expected = run(x)
+    mezzo.torch.save_plan(run, tmp_path / "plan.json")
+    torch._dynamo.reset()
+    again = mezzo.torch.compile(run._orig_mod, plan=tmp_path / "plan.json", freeze=True)
+    assert torch.equal(again(x), expected)
+    mezzo.torch.save_plan(again, tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_text() == (tmp_path / "plan.json").read_text()
+    with pytest.raises(InputError, match=r"plan\.json' corrects weights, which freeze=True makes constants"):
+        mezzo.torch.compile(run._orig_mod, plan=tmp_path / "plan.json")
+
+
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_weights_that_are_others_by_then_are_refused(is_saved: bool, tmp_path: Path) -> None:
+    run = corrected("perceptron")
+    if is_saved:
+        run(rows("perceptron", 99))
+        mezzo.torch.save_plan(run, tmp_path / "plan.json")
+        torch._dynamo.reset()
+        run = mezzo.torch.compile(run._orig_mod, plan=tmp_path / "plan.json", freeze=True)
+    run._orig_mod[3].weight.mul_(1.5)
+    with pytest.raises(
+        InputError, match=r"corrects '3.weight', whose numbers are others now; compile with data"
+    ) as told:
+        run(rows("perceptron", 99))
+    assert "\n" not in str(told.value)
+
+
+class Blocks(nn.Module):
+    """Layers in lists and in modules within modules, and a break between two graphs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.ModuleList([nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(2)])
+        self.inner = nn.Module()
+        self.inner.way = nn.Sequential(
+            nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 10)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.first:
+            x = layer(x)
+        torch._dynamo.graph_break()
+        result: torch.Tensor = self.inner.way(x.unflatten(1, (1, 8, 8)))
+        return result
+
+
+@pytest.mark.parametrize("is_function", [False, True])
+def test_every_graph_is_corrected_whatever_the_names_of_its_weights(is_function: bool) -> None:
+    module = Blocks().eval()
+    data, unseen = [torch.randn(16, 64) for _ in range(8)], torch.randn(64, 64)
+
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = 2.0 * module(x)
+        return result
+
+    called: Any = doubled if is_function else module
+    exact, errors = called(unseen), {}
+    for steps in ("none", "weights"):
+        torch._dynamo.reset()
+        run = mezzo.torch.compile(called, to="int8", data=data, freeze=True, correct=steps)
+        errors[steps] = float((run(unseen) - exact).norm() / exact.norm())
+        plans = account(run).plans
+        weights = [{name: how for name, how in plan.quantized if name.endswith("weight")} for plan in plans[:2]]
+        assert [*map(sorted, weights)] == [
+            ["first.0.0.weight", "first.1.0.weight"],
+            ["inner.way.0.weight", "inner.way.4.weight"],
+        ]
+        assert [any(how.turned for how in graph.values()) for graph in weights] == [steps == "weights"] * 2
+    assert errors["weights"] < 0.9 * errors["none"]
+
+
+@pytest.mark.parametrize("is_dynamic", [None, True])
+@pytest.mark.parametrize("sizes", [(16, 16, 16, 16, 16, 5), (16, 3, 8, 12, 5, 7)])
+def test_batches_may_have_other_sizes(sizes: tuple[int, ...], is_dynamic: bool | None) -> None:
+    data = [rows("convolutions", seed, count) for seed, count in enumerate(sizes)]
+    options: dict[str, Any] = {"data": data, "freeze": True, "dynamic": is_dynamic}
+    run = mezzo.torch.compile(NETWORKS["convolutions"][0](), to="int8", correct="weights", **options)
+    assert error(run, "convolutions") < 7e-3  # of all batches: scales of the last alone give 1.6e-2
+    assert kept(run) == ["weights: kept"] * len(run.plans)
+
+
+def test_a_budget_is_held_with_corrections_and_batch_norms() -> None:
+    data = [rows("convolutions", seed) for seed in range(100, 124)]
+    plain = error(corrected("convolutions", "none"), "convolutions")
+    torch._dynamo.reset()
+    run = mezzo.torch.compile(NETWORKS["convolutions"][0](), to="int8", data=data, freeze=True, max_error=0.9 * plain)
+    assert 0.0 < error(run, "convolutions") < 0.9 * plain
+    assert account(run).graphs[0].int8_products >= 4
+    assert "weights: kept" in kept(run)
+
+
+def test_random_data_and_too_little_of_it_correct_nothing() -> None:
+    run = mezzo.torch.compile(NETWORKS["perceptron"][0](), to="int8", data=[rows("perceptron", 0, 1)], freeze=True)
+    run(rows("perceptron", 99, 1))
+    assert kept(run) == []
+    said = [note for note in run.plans[0].notes if note.startswith("correction ")]
+    assert said == [
+        f"correction {step}: left, as no data was held back that could show that it helps"
+        for step in ("leave", "smooth", "weights")
+    ]
