@@ -17,6 +17,7 @@ from torch.export.graph_signature import (
     TensorArgument,
 )  # fmt: skip
 
+from mezzo.aten.edit.addends import protect_addends
 from mezzo.aten.edit.apply import Rewritten
 from mezzo.aten.edit.quantizing import QUANTIZE
 from mezzo.aten.model import TorchModel
@@ -115,6 +116,10 @@ class _Exporter:
             if path and self.specs[path[0].name].target is not None:
                 self._store(path[0], path[1:])
         self._hold_constants()
+        inputs = self.graph.find_nodes(op="placeholder")
+        kinds = {node: self.specs[node.name].kind for node in inputs}
+        given = {node for node, kind in kinds.items() if kind is InputKind.USER_INPUT}
+        protect_addends(self.graph, given)
         return self._rebuild()
 
     def _exchange(self) -> None:
