@@ -61,7 +61,7 @@ _UNRUN = {
     "needs PIL": 2,
     "needs ray": 2,
     "needs tokenizers": 2,
-    "needs torch, onnxscript and onnxruntime": 1,
+    "needs torch, transformers, onnxscript, onnxruntime and openvino": 1,
     "needs torch and scikit-learn": 1,
     "needs torch, scikit-learn, nncf and openvino, and ten minutes": 1,
     "needs torch, transformers, torchao and a CPU with AVX2": 2,
