@@ -234,3 +234,26 @@ def test_random_data_and_too_little_of_it_correct_nothing() -> None:
         f"correction {step}: left, as no data was held back that could show that it helps"
         for step in ("leave", "smooth", "weights")
     ]
+
+
+class Cut(nn.Module):
+    """A size that is a number of the caller's, not one of a tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor, count: int) -> torch.Tensor:
+        result: torch.Tensor = self.layer(x)[:, :count]
+        return result
+
+
+def test_a_graph_that_takes_numbers_of_the_caller_is_calibrated_alone() -> None:
+    module, data = Cut().eval(), [(torch.randn(16, 64), count) for count in range(5, 11)]
+    run, x = mezzo.torch.compile(module, to="int8", data=data, freeze=True), torch.randn(16, 64)
+    assert 0.0 < float((run(x, 12) - module(x, 12)).norm() / module(x, 12).norm()) < 0.03
+    assert account(run).graphs[0].int8_products == 1
+    assert kept(run) == []
+    with pytest.raises(InputError, match="this one takes numbers from the caller; make them constants") as told:
+        mezzo.torch.compile(module, to="int8", data=data, max_error=0.02)
+    assert "\n" not in str(told.value)

@@ -67,11 +67,17 @@ class CapturedGraph:
         inputs = self.program.graph.find_nodes(op="placeholder")
         return [node for node in inputs if node.users and isinstance(node.meta["val"], SymInt)]
 
-    def opened(self) -> tuple[Model, Options, DataSession]:
-        """The graph as a model, its options, and its data, some of it held out."""
-        graph = self.program.graph
+    def reads_its_sizes(self) -> bool:
+        """Make the graph read its sizes from inputs that have them; whether there are any for all:
+        a number that the caller gives is none.
+        """
         for size in self.open_sizes:
-            _read_size(graph, size)
+            _read_size(self.program.graph, size)
+        return not self.open_sizes
+
+    def opened(self) -> tuple[Model, Options, DataSession]:
+        """The graph, which reads its sizes, as a model, its options, and data, some held out."""
+        graph = self.program.graph
         for node in graph.find_nodes(op="placeholder"):
             if not node.users:  # those of weights' copies among them
                 graph.erase_node(node)

@@ -5,7 +5,6 @@ rounding, bias correction, float fallback. Each graph is corrected by itself, on
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from mezzo.common.errors import InputError
 from mezzo.contracts.corrections import BIAS
 from mezzo.contracts.plans import Plan
 from mezzo.conversion.conversion import convert_model
@@ -18,15 +17,15 @@ from mezzo.torch.saved_plans import SavedPlans, spell_plans
 
 def corrected_plans(
     model: Callable[..., Any], settings: CompilerSettings, data: Iterable[object]
-) -> SavedPlans:
+) -> SavedPlans | None:
     """The plan of each graph that a module runs on data, with the corrections that help there. A
-    quarter of the data decides that, and gives no scales.
-
-    Raises InputError: there is no batch.
+    quarter of the data decides that, and gives no scales. None: there is no graph, or one takes
+    numbers from the caller and cannot be run by itself.
     """
-    plans = [_corrected(captured) for captured in captured_graphs(model, settings, data)]
-    if not plans:
-        raise InputError("data holds no batch, and scales come from data; give one at least")
+    graphs = captured_graphs(model, settings, data)
+    if not graphs or not all(captured.reads_its_sizes() for captured in graphs):
+        return None
+    plans = [_corrected(captured) for captured in graphs]
     return SavedPlans(spell_plans(plans), "the corrected plan")
 
 

@@ -12,6 +12,7 @@ from mezzo.common.errors import InputError
 from mezzo.common.safe_paths import write_file
 from mezzo.contracts.plans import Plan
 from mezzo.torch.budgets import plans_within
+from mezzo.torch.compiler.arguments import batches_of
 from mezzo.torch.compiler.backend import ACCOUNT, Backend
 from mezzo.torch.compiler.calibrating import calibrate, check_data
 from mezzo.torch.compiler.settings import read_settings
@@ -180,10 +181,11 @@ def compile(
             )
         if data is not None and max_error is not None:
             settings = replace(settings, saved=plans_within(model, settings, data, max_error))
-        elif data is not None and settings.corrects:
-            settings = replace(settings, saved=corrected_plans(model, settings, data))
         elif data is not None:
-            settings = replace(settings, scales=calibrate(model, settings, data))
+            batches = [*batches_of(data)] if settings.corrects else data
+            saved = corrected_plans(model, settings, batches) if settings.corrects else None
+            scales = calibrate(model, settings, batches) if saved is None else None
+            settings = replace(settings, saved=saved, scales=scales)
         grad_format = settings.controls.weight_grad_reduce
         backend = Backend(
             settings, model=None if grad_format is None else reduce_in(model, grad_format)
