@@ -334,3 +334,28 @@ def test_what_contradicts_a_plan_is_refused(options: dict[str, Any], message: st
     with pytest.raises(InputError, match=message):
         mezzo.torch.compile(run._orig_mod, **{"plan": tmp_path / "plan.json", **options})
     assert account(run).graphs
+
+
+class Positions(nn.Module):
+    """Operators of integers, of which a plan says nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.layer = nn.Embedding(32, 64), nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(x.shape[0]) // 2 + 1
+        result: torch.Tensor = torch.relu(self.layer(x + self.table(places)))
+        return result
+
+
+@pytest.mark.parametrize("is_frozen", [True, False])
+def test_operators_of_integers_do_not_hide_the_plan_of_a_graph(is_frozen: bool, tmp_path: Path) -> None:
+    module, data = Positions().eval(), [rows(seed, 8) for seed in range(8)]
+    run = mezzo.torch.compile(module, to="int8", data=data, freeze=is_frozen)
+    expected = run(rows(99, 8))
+    assert account(run).graphs[0].int8_products == 1
+    mezzo.torch.save_plan(run, tmp_path / "plan.json")
+    again = mezzo.torch.compile(module, plan=tmp_path / "plan.json", freeze=is_frozen)
+    assert torch.equal(again(rows(99, 8)), expected)
+    assert account(again).graphs[0].int8_products == 1

@@ -31,8 +31,11 @@ GraphScales = Mapping[tuple[str, ...], Scales]
 
 
 def names_of(reading: Reading) -> tuple[str, ...]:
-    """The names of a graph's operators: the key of its scales."""
-    return tuple(node.name for node in reading.graph.nodes if node.kind is Kind.OP)
+    """The names of a graph's operators that compute floats, as its plan has them: the key of its
+    scales.
+    """
+    computed = (node for node in reading.graph.nodes if node.kind is Kind.OP)
+    return tuple(node.name for node in computed if node.signature.dtype is not None)
 
 
 def with_scales(program: Program, options: Options, scales: GraphScales) -> Options:
