@@ -185,7 +185,11 @@ def test_scales_are_of_all_sizes_of_a_graph() -> None:
         assert 0.0 < error(compiled(rows(99, count)), module(rows(99, count))) < ERROR
 
 
-def test_graphs_that_the_data_never_came_to_stay_in_floats() -> None:
+@pytest.mark.parametrize(
+    ("is_frozen", "why"),
+    [(True, "the plan from data has none of this graph"), (False, "the data never came to this graph")],
+)
+def test_graphs_that_the_data_never_came_to_stay_in_floats_and_say_so(is_frozen: bool, why: str) -> None:
     class TwoPaths(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -195,10 +199,12 @@ def test_graphs_that_the_data_never_came_to_stay_in_floats() -> None:
             return self.first(x) if word == "first" else self.second(x)
 
     module = TwoPaths().eval()
-    compiled = mezzo.torch.compile(module, to="int8", freeze=True, data=[rows(seed) for seed in range(6)])
+    compiled = mezzo.torch.compile(module, to="int8", freeze=is_frozen, data=[rows(seed) for seed in range(6)])
     compiled(rows(99))
     assert torch.allclose(compiled(rows(99), "second"), module(rows(99), "second"), atol=1e-5)
     first, second = compiled.plans
+    said = [[note for note in plan.notes if "nothing of it runs in INT8" in note] for plan in (first, second)]
+    assert said == [[], [f"{why}, so nothing of it runs in INT8"]]
     assert [Counter(line.rpartition(" ")[2] for line in precisions(plan))["int8"] for plan in (first, second)] == [7, 0]
 
 

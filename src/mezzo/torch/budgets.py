@@ -43,7 +43,7 @@ def plans_within(
             " make them constants of the module, or leave max_error out"
         )
     plan = _plan_within(called[0], max_error, corrects=settings.corrects)
-    return SavedPlans(spell_plans([plan]), "the plan within max_error")
+    return SavedPlans(spell_plans([plan]), "the plan from data")
 
 
 def _plan_within(captured: CapturedGraph, max_error: float, *, corrects: bool) -> Plan:

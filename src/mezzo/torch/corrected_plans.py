@@ -26,7 +26,7 @@ def corrected_plans(
     if not graphs or not all(captured.reads_its_sizes() for captured in graphs):
         return None
     plans = [_corrected(captured) for captured in graphs]
-    return SavedPlans(spell_plans(plans), "the corrected plan")
+    return SavedPlans(spell_plans(plans), "the plan from data")
 
 
 def _corrected(captured: CapturedGraph) -> Plan:

@@ -50,6 +50,11 @@ class SavedPlans:
         return SavedPlans, (self.text, self.where)
 
     @property
+    def missing(self) -> str:
+        """What is said of a graph that has no plan here."""
+        return f"{self.where} has none of this graph, so nothing of it runs in INT8"
+
+    @property
     def is_corrected(self) -> bool:
         """Whether a plan of it changes constants for less INT8 error."""
         return any(map(_corrects, self.plans))

@@ -24,6 +24,7 @@ class Scales:
 
 
 _CONVOLUTIONS = frozenset({"conv1d", "conv2d", "convolution"})
+_NEVER_SEEN = "the data never came to this graph, so nothing of it runs in INT8"
 _NO_KERNEL, _IMAGE_RANK = "no-kernel", 4
 _FOUND_AT_RUN_TIME = Scales(parameters={}, coarse=())
 # By the names of a graph's operators, which do not depend on the sizes of its inputs.
@@ -47,18 +48,21 @@ def with_scales(program: Program, options: Options, scales: GraphScales) -> Opti
     key = names_of(needs.reading)
     found = _FOUND_AT_RUN_TIME if planning.is_dynamic else scales.get(key)
     if found is None:
-        return without_scales(options)
+        return without_scales(options, _NEVER_SEEN)
     parameters = {**found.parameters, **needs.of_weights(model)}
     coarse = (*found.coarse, *without_kernels(needs))
     planning = replace(planning, quantized=parameters, coarse=coarse)
     return replace(options, planning=planning)
 
 
-def without_scales(options: Options) -> Options:
-    """The options for a graph whose values have no scales: nothing of it runs in INT8."""
+def without_scales(options: Options, note: str | None = None) -> Options:
+    """The options for a graph whose values have no scales: nothing of it runs in INT8, and the
+    note says why.
+    """
     if options.planning.line.quantized is None:
         return options
-    return replace(options, planning=replace(options.planning, quantized={}))
+    notes = options.notes if note is None else (*options.notes, note)
+    return replace(options, planning=replace(options.planning, quantized={}), notes=notes)
 
 
 def without_kernels(needs: Needs) -> Iterator[NamedFinding]:

@@ -94,7 +94,7 @@ class CompilerSettings:
             if saved is not None:
                 plan = saved.of(program, options)
                 return (
-                    (without_scales(options), None)
+                    (without_scales(options, saved.missing), None)
                     if plan is None
                     else (replay_options({}, plan), plan)
                 )
