@@ -5,6 +5,7 @@ GPTQ chose, by the scales of the plan.
 import base64
 import copy
 import json
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -257,3 +258,35 @@ def test_a_graph_that_takes_numbers_of_the_caller_is_calibrated_alone() -> None:
     with pytest.raises(InputError, match="this one takes numbers from the caller; make them constants") as told:
         mezzo.torch.compile(module, to="int8", data=data, max_error=0.02)
     assert "\n" not in str(told.value)
+
+
+class Gated(nn.Module):
+    """A gated product of two matmuls, as in language models, one of whose channels is far larger than the others."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.gate, self.up, self.down = nn.Linear(64, 128), nn.Linear(64, 128), nn.Linear(128, 64)
+        self.up.weight[3] *= factor
+        self.down.weight[:, 3] /= factor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.down(nn.functional.silu(self.gate(x)) * self.up(x))
+        return result
+
+
+@pytest.mark.parametrize(("factor", "is_wrong"), [(1.0, False), (1000.0, True)])
+def test_answers_that_are_wrong_on_the_data_are_told(factor: float, is_wrong: bool) -> None:
+    module, data = Gated(factor).eval(), [torch.randn(16, 64) for _ in range(12)]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        run = mezzo.torch.compile(module, to="int8", data=data, freeze=True)
+    said = [str(each.message) for each in told if "answers in INT8 are wrong" in str(each.message)]
+    x = torch.randn(64, 64)
+    assert (float((run(x) - module(x)).norm() / module(x).norm()) > 0.3) is is_wrong
+    assert len(said) == is_wrong
+    assert all("give max_error, which keeps what errs in floats" in line and "\n" not in line for line in said)
+    if is_wrong:
+        torch._dynamo.reset()
+        within = mezzo.torch.compile(module, to="int8", data=data, freeze=True, max_error=0.1)
+        assert float((within(x) - module(x)).norm() / module(x).norm()) <= 0.1
+        assert account(within).graphs[0].int8_products == 2

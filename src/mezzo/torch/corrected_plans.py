@@ -2,17 +2,20 @@
 rounding, bias correction, float fallback. Each graph is corrected by itself, on its own inputs.
 """
 
+import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from mezzo.contracts.corrections import BIAS
 from mezzo.contracts.plans import Plan
-from mezzo.conversion.conversion import convert_model
 from mezzo.quantize.calibration import with_parameters
 from mezzo.quantize.corrections import correct_biases, correct_parameters
 from mezzo.torch.capturing import CapturedGraph, captured_graphs
 from mezzo.torch.compiler.settings import CompilerSettings
 from mezzo.torch.saved_plans import SavedPlans, spell_plans
+from mezzo.tuning.repair.attempts import check, is_wrong
+from mezzo.tuning.repair.runtime_check import convert_planned
 
 
 def corrected_plans(
@@ -30,11 +33,20 @@ def corrected_plans(
 
 
 def _corrected(captured: CapturedGraph) -> Plan:
+    """The plan of a graph. Warns if its answers are wrong on the data that judges."""
     model, options, session = captured.opened()
     options = with_parameters(model, options, session)
     model, options = correct_parameters(model, options, session)
-    decided, result = convert_model(model, options, None)
-    if BIAS not in options.steps or session.held_out is None:
-        return decided.plan
-    made = decided, result
-    return correct_biases(model, options, made, session.data, session.held_out).decided.plan
+    planned = convert_planned(model, options)
+    if BIAS in options.steps and session.held_out is not None:
+        made = planned.decided, planned.result
+        better = correct_biases(model, options, made, session.data, session.held_out)
+        planned = replace(planned, decided=better.decided, result=better.result)
+    comparison = check(model, planned, session.judging)
+    if is_wrong(comparison):
+        warnings.warn(
+            f"answers in INT8 are wrong on {session.judging.name}:"
+            f" {comparison.verdict.because}; give max_error, which keeps what errs in floats",
+            stacklevel=2,
+        )
+    return planned.decided.plan
