@@ -179,6 +179,10 @@ def test_a_budget_is_held_on_unseen_data(to: str, counts: tuple[int, ...], is_fr
 class Counted(nn.Module):
     """A buffer that is read as it was, one that the graph writes to, and one that is replaced after it."""
 
+    shift: torch.Tensor
+    written: torch.Tensor
+    replaced: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(64, 64)
