@@ -41,7 +41,7 @@ def names_of(reading: Reading) -> tuple[str, ...]:
 
 def with_scales(program: Program, options: Options, scales: GraphScales) -> Options:
     """The options for a graph, with its scales; without any where the data never came to it, unless
-    ranges are found at run time. Those of weights are found anew: frozen weights have other names.
+    ranges are found at run time. Those of weights are found anew, as weights may have changed.
     """
     model, planning = HandedModel(program), options.planning
     needs = needs_of(model, options)
