@@ -262,7 +262,9 @@ class PlanningPass(CustomGraphPass):
     ) -> tuple[dict[str, ProgramTensor], dict[str, str]]:
         """The weights among a graph's inputs, and the names of all inputs."""
         weights: dict[str, ProgramTensor] = {}
-        names, paths = dict[str, str](), self.edited.paths()
+        names: dict[str, str] = {}
+        # Weights are attributes of a graph only where they are constants.
+        paths = self.edited.paths() if inductor_config.freezing else {}
         for node, descriptor in descriptors.items():
             tensor = self.edited.behind(descriptor)
             if isinstance(descriptor, PlainAOTInput):
@@ -271,10 +273,7 @@ class PlanningPass(CustomGraphPass):
             elif isinstance(descriptor, ParamAOTInput | BufferAOTInput):
                 names[node.name] = paths.get(descriptor.target, descriptor.target)
             if isinstance(tensor, torch.Tensor) and node not in written and self._is_cached(tensor):
-                weights[node.name] = ProgramTensor(
-                    names[node.name],
-                    lambda tensor=tensor: tensor.detach(),  # type: ignore[misc]  # bound now
-                )
+                weights[node.name] = ProgramTensor(names[node.name], tensor.detach)
         return weights, names
 
     def _states(
@@ -287,10 +286,7 @@ class PlanningPass(CustomGraphPass):
         graph does not write to.
         """
         return {
-            node.name: ProgramTensor(
-                names[node.name],
-                lambda tensor=tensor: tensor.detach(),  # type: ignore[misc]  # bound now
-            )
+            node.name: ProgramTensor(names[node.name], tensor.detach)
             for node, descriptor in descriptors.items()
             if isinstance(descriptor, PlainAOTInput)
             and descriptor.idx in self.edited.owned

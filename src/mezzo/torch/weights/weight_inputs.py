@@ -113,23 +113,13 @@ def with_candidates(
         if hasattr(module, name):
             setattr(result, name, getattr(module, name))
     return Edited(
-        module=result,
-        inputs=(*inputs, *fakes),
-        candidates=candidates,
-        names=names,
-        packs=packs,
+        module=result, inputs=(*inputs, *fakes), candidates=candidates, names=names, packs=packs
     )
 
 
 def without_candidates(module: fx.GraphModule, inputs: Sequence[object]) -> Edited:
     """Dynamo's graph unchanged, with weights cast at every call."""
-    return Edited(
-        module=module,
-        inputs=inputs,
-        candidates=(),
-        names=_names_of(module),
-        packs=False,
-    )
+    return Edited(module=module, inputs=inputs, candidates=(), names=_names_of(module), packs=False)
 
 
 def device_of(inputs: Sequence[object]) -> str:
