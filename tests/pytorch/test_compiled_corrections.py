@@ -230,8 +230,8 @@ def test_random_data_and_too_little_of_it_correct_nothing() -> None:
     run = mezzo.torch.compile(NETWORKS["perceptron"][0](), to="int8", data=[rows("perceptron", 0, 1)], freeze=True)
     run(rows("perceptron", 99, 1))
     assert kept(run) == []
-    said = [note for note in run.plans[0].notes if note.startswith("correction ")]
-    assert said == [
+    notes = [note for note in run.plans[0].notes if note.startswith("correction ")]
+    assert notes == [
         f"correction {step}: left, as no data was held back that could show that it helps"
         for step in ("leave", "smooth", "weights")
     ]
@@ -280,11 +280,11 @@ def test_answers_that_are_wrong_on_the_data_are_told(factor: float, is_wrong: bo
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         run = mezzo.torch.compile(module, to="int8", data=data, freeze=True)
-    said = [str(each.message) for each in told if "answers in INT8 are wrong" in str(each.message)]
+    messages = [str(each.message) for each in told if "answers in INT8 are wrong" in str(each.message)]
     x = torch.randn(64, 64)
     assert (float((run(x) - module(x)).norm() / module(x).norm()) > 0.3) is is_wrong
-    assert len(said) == is_wrong
-    assert all("give max_error, which keeps what errs in floats" in line and "\n" not in line for line in said)
+    assert len(messages) == is_wrong
+    assert all("give max_error, which keeps what errs in floats" in line and "\n" not in line for line in messages)
     if is_wrong:
         torch._dynamo.reset()
         within = mezzo.torch.compile(module, to="int8", data=data, freeze=True, max_error=0.1)

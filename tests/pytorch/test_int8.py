@@ -203,8 +203,8 @@ def test_graphs_that_the_data_never_came_to_stay_in_floats_and_say_so(is_frozen:
     compiled(rows(99))
     assert torch.allclose(compiled(rows(99), "second"), module(rows(99), "second"), atol=1e-5)
     first, second = compiled.plans
-    said = [[note for note in plan.notes if "nothing of it runs in INT8" in note] for plan in (first, second)]
-    assert said == [[], [f"{why}, so nothing of it runs in INT8"]]
+    notes = [[note for note in plan.notes if "nothing of it runs in INT8" in note] for plan in (first, second)]
+    assert notes == [[], [f"{why}, so nothing of it runs in INT8"]]
     assert [Counter(line.rpartition(" ")[2] for line in precisions(plan))["int8"] for plan in (first, second)] == [7, 0]
 
 

@@ -118,8 +118,8 @@ class _Exporter:
         self._hold_constants()
         inputs = self.graph.find_nodes(op="placeholder")
         kinds = {node: self.specs[node.name].kind for node in inputs}
-        given = {node for node, kind in kinds.items() if kind is InputKind.USER_INPUT}
-        protect_addends(self.graph, given)
+        user_inputs = {node for node, kind in kinds.items() if kind is InputKind.USER_INPUT}
+        protect_addends(self.graph, user_inputs)
         return self._rebuild()
 
     def _exchange(self) -> None:

@@ -109,9 +109,8 @@ def captured_graphs(
 
 
 def _for_all_sizes(group: Sequence[CapturedGraph]) -> CapturedGraph:
-    is_open = {id(captured): bool(captured.open_sizes) for captured in group}
-    chosen = max(group, key=lambda captured: (is_open[id(captured)], len(captured.calls)))
-    if is_open[id(chosen)]:
+    chosen = max(group, key=lambda each: (bool(each.open_sizes), len(each.calls)))
+    if chosen.open_sizes:
         names = chosen.calls[0].keys()
         chosen.calls = [
             call for captured in group for call in captured.calls if call.keys() == names

@@ -39,8 +39,8 @@ def _corrected(captured: CapturedGraph) -> Plan:
     model, options = correct_parameters(model, options, session)
     planned = convert_planned(model, options)
     if BIAS in options.steps and session.held_out is not None:
-        made = planned.decided, planned.result
-        better = correct_biases(model, options, made, session.data, session.held_out)
+        converted = planned.decided, planned.result
+        better = correct_biases(model, options, converted, session.data, session.held_out)
         planned = replace(planned, decided=better.decided, result=better.result)
     comparison = check(model, planned, session.judging)
     if is_wrong(comparison):
