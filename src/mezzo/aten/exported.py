@@ -111,6 +111,7 @@ class _Exporter:
         stored = [
             node for node in self.graph.nodes if node.name in casts or node.target in QUANTIZE
         ]
+        self._store_sums()
         for cast in stored:
             path = self._way_from_weight(cast)
             if path and self.specs[path[0].name].target is not None:
@@ -121,6 +122,22 @@ class _Exporter:
         user_inputs = {node for node, kind in kinds.items() if kind is InputKind.USER_INPUT}
         protect_addends(self.graph, user_inputs)
         return self._rebuild()
+
+    def _store_sums(self) -> None:
+        """Store the sums of quantized weights."""
+        for node in [node for node in self.graph.nodes if node.name in self.result.sums]:
+            path = self._way_from_weight(node)
+            target = self.specs[path[0].name].target if path else None
+            if target is None:
+                continue
+            sums = self._converted(self._home_of(target)[target].detach(), path[1:])
+            self.result.program.owner.register_buffer(name := f"mezzo_{node.name}", sums)
+            with self.graph.inserting_before(node):
+                constant = self.graph.create_node("get_attr", name)
+            constant.meta = dict(node.meta)
+            node.replace_all_uses_with(constant)
+            self.graph.erase_node(node)
+            self._erase_unread(path)
 
     def _exchange(self) -> None:
         """Store the weights that corrections have changed."""
@@ -193,8 +210,11 @@ class _Exporter:
             home[name] = low
         stored.meta = {**stored.meta, "val": cast.meta["val"]}
         cast.replace_all_uses_with(stored)
+        self._erase_unread(path)
+
+    def _erase_unread(self, path: Sequence[fx.Node]) -> None:
         for node in reversed(path):
-            if not node.users:
+            if not node.users and node.op == "call_function" and not node._erased:
                 self.graph.erase_node(node)
 
     def _converted(self, weight: torch.Tensor, path: Sequence[fx.Node]) -> torch.Tensor:

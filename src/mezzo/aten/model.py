@@ -166,7 +166,7 @@ class TorchModel:
         return result
 
     def unchanged(self, reading: AnyReading) -> Rewritten:
-        return Rewritten(program=own_reading(reading).program, casts=(), fault=None)
+        return Rewritten(program=own_reading(reading).program, casts=(), sums=(), fault=None)
 
     def fault(self, graph: Graph, result: Rewritten) -> Fault | None:
         return result.fault

@@ -20,3 +20,7 @@ def define(
     library.impl(name, compute, "CompositeExplicitAutograd")
     torch.library.register_fake(f"{library.ns}::{name}", fake, lib=library)
     return getattr(getattr(torch.ops, library.ns), name).default
+
+
+# A value that is computed once, and kept in memory for all that read it.
+STORED: Any = define("stored(Tensor x) -> Tensor", torch.clone, torch.empty_like)

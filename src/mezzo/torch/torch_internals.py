@@ -88,6 +88,7 @@ try:
     from torch._inductor.ir import FixedLayout as FixedLayout
     from torch._inductor.ir import FlexibleLayout as FlexibleLayout
     from torch._inductor.ir import NoneLayout as NoneLayout
+    from torch._inductor.ir import ReinterpretView as ReinterpretView
     from torch._inductor.ir import TensorBox as TensorBox
 
     # Registers those lowerings. Its module must be loaded before `select_decomp_table` is called.

@@ -1,21 +1,24 @@
 """Application of a plan's edits to an FX graph, verified by fake execution of affected calls."""
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import fx
+from torch.fx.experimental.symbolic_shapes import guard_or_true
 
 from mezzo.aten import blocks
 from mezzo.aten.edit.constants import exchange
 from mezzo.aten.edit.journal import EditJournal
 from mezzo.aten.edit.quantizing import (
+    Rows,
     calls_of,
     described,
+    multiply_rows,
     parameters_of,
-    quantize_dynamically,
+    quantize_rows,
     tensors_of,
     turn,
 )
@@ -42,17 +45,22 @@ from mezzo.formats.quantization import Quantization
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Role, Use
 
+_ATEN: Any = torch.ops.aten
+_LINEAR, _MM, _ADDMM = _ATEN.linear.default, _ATEN.mm.default, _ATEN.addmm.default
+_ADD, _SUM = _ATEN.add.Tensor, _ATEN.sum.dim_IntList
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rewritten:
     """A program after its edits.
 
-    `casts` are the FX node names of inserted conversions. `fault` is a call that PyTorch rejects,
-    with the planner node it belongs to.
+    `casts` are the FX node names of inserted conversions, `sums` those of sums of quantized
+    weights. `fault` is a call that PyTorch rejects, with the planner node it belongs to.
     """
 
     program: Program
     casts: tuple[str, ...]
+    sums: tuple[str, ...]
     fault: Fault | None
 
 
@@ -104,7 +112,9 @@ class _Applier:
         }
         self.forms: dict[tuple[int, DType], fx.Node] = {}
         self.dequantized: dict[int, fx.Node] = {}  # of values that all readers take so
-        self.ranged: dict[fx.Node, fx.Node] = {}  # dynamically quantized, by what is quantized
+        self.rows: dict[fx.Node, Rows] = {}  # dynamically quantized, by what is quantized
+        self.products: list[tuple[fx.Node, Rows]] = []  # matmuls of these
+        self.sums: list[str] = []
         self.owner = owner
         self.wired: dict[Use, tuple[fx.Node, DType]] = {}
         self.widened: dict[fx.Node, fx.Node] = {}  # FP32 conversions of low values, for composites
@@ -120,11 +130,14 @@ class _Applier:
         for edit in (*first, *forms, *last, *rewires, *dynamic):
             self._take(edit)
         self._wire()
+        for product, rows in self.products:
+            self._multiply_rows(product, rows)
         fault = self._refused() or self._unplanned()
         casts = tuple(node.name for node in self.graph.nodes if node in self.casts)
         return Rewritten(
             program=replace(self.program, graph=self.graph, owner=self.owner),
             casts=casts,
+            sums=tuple(self.sums),
             fault=fault,
         )
 
@@ -195,8 +208,9 @@ class _Applier:
         return form
 
     def _run_dynamically(self, edit: RunDynamic) -> None:
-        """Feed a matmul integers: of its weights, and of its data, in a range found at run time.
-        Matmuls that read the same data share them.
+        """Feed a matmul integers: of its weights, and of its data, whose rows have ranges found at
+        run time. Matmuls that read the same data share them. An empty tensor has no range, and
+        stays in floats, also if only data tells that it is empty.
         """
         for use, how in edit.product.weights:
             key = self._value_of(use), how.format
@@ -205,17 +219,33 @@ class _Applier:
             self.wired[use] = self.forms[key], how.format
         use = Use(edit.node, edit.product.data)
         source, dtype = self.wired.get(use) or (self._native(self._value_of(use)), HIGH)
-        if source not in self.ranged:
-            self.ranged[source] = self._in_own_range(source)
-        self.wired[use] = self.ranged[source], dtype
+        if guard_or_true(source.meta["val"].numel() == 0):
+            return
+        if source not in self.rows:
+            self.rows[source] = quantize_rows(self._calls_behind(source), source)
+        self.wired[use] = self.rows[source].steps, dtype
+        self.products.append((self.twin[self.reading.calls[edit.node][0]], self.rows[source]))
 
     def _value_of(self, use: Use) -> int:
         value = self.reading.graph.nodes[use.node].inputs[use.operand]
         assert value is not None, "a use has a value"
         return value
 
-    def _in_own_range(self, source: fx.Node) -> fx.Node:
-        """Insert the dynamic quantization of an FP32 value, and its dequantization."""
+    def _multiply_rows(self, product: fx.Node, rows: Rows) -> None:
+        """Make a matmul of the integers of rows one of the rows."""
+        (steps, matrix), bias = _operands_of(product)
+        assert steps is rows.steps, "it was just wired"
+        call, is_linear = self._calls_behind(product.prev), product.target is _LINEAR
+        integers = call(_LINEAR if is_linear else _MM, steps, matrix)
+        sums = call(_SUM, matrix, [-1 if is_linear else 0])
+        self.sums.append(sums.name)
+        addends = multiply_rows(call, integers, rows, sums)
+        if bias is not None:
+            addends = call(_ADD, *addends), bias
+        self.journal.retarget(product, _ADD, addends)
+
+    def _calls_behind(self, source: fx.Node) -> Callable[..., fx.Node]:
+        """What inserts calls behind a node, one behind the other."""
         behind, meta = self.journal.behind(source), inherited(source)
 
         def call(target: Any, *arguments: Any) -> fx.Node:
@@ -226,8 +256,7 @@ class _Applier:
             self.retyped.add(behind)
             return behind
 
-        form: fx.Node = quantize_dynamically(call, source, source.meta["val"])
-        return form
+        return call
 
     def _turn(self, value: int, how: Quantization) -> None:
         """Give the edited program a weight that the quantize operator rounds as GPTQ chose."""
@@ -406,6 +435,16 @@ class _Applier:
                     f"{value.name} is of {actual}, and {planned} was planned", value.producer
                 )
         return None
+
+
+def _operands_of(product: fx.Node) -> tuple[tuple[Any, Any], Any]:
+    """The operands of a matmul by a matrix, and its bias, None if it has none."""
+    if product.target is _ADDMM:
+        bias, *operands = product.args
+    else:
+        *operands, bias = (*product.args, None)[:3]
+    x, matrix = operands
+    return (x, matrix), bias
 
 
 def _fault(text: str, culprit: int | None) -> Fault:

@@ -16,6 +16,7 @@ class EditJournal:
         self._last_input = next(reversed(graph.find_nodes(op="placeholder")), None)
         self._added: list[fx.Node] = []
         self._arguments: dict[fx.Node, Arguments] = {}
+        self._targets: dict[fx.Node, Any] = {}
         self._meta: dict[tuple[fx.Node, str], object] = {}
 
     def behind(self, source: fx.Node) -> fx.Node:
@@ -50,6 +51,12 @@ class EditJournal:
         if arguments[1]:
             node.kwargs = dict(arguments[1])
 
+    def retarget(self, node: fx.Node, target: Any, arguments: tuple[Any, ...]) -> None:
+        """Make a call another operator's."""
+        self._targets.setdefault(node, node.target)
+        self._arguments.setdefault(node, (node.args, node.kwargs))
+        node.target, node.args, node.kwargs = target, arguments, {}
+
     def retype(self, node: fx.Node, made: object) -> None:
         """Set a node's fake result."""
         self.note(node, "val", made)
@@ -63,8 +70,10 @@ class EditJournal:
         """Restore the graph's original state."""
         for node, (args, kwargs) in self._arguments.items():
             node.args, node.kwargs = args, dict(kwargs)
+        for node, target in self._targets.items():
+            node.target = target
         for (node, key), value in self._meta.items():
             node.meta[key] = value
         for node in reversed(self._added):
             self._graph.erase_node(node)
-        self._arguments, self._meta, self._added = {}, {}, []
+        self._arguments, self._targets, self._meta, self._added = {}, {}, {}, []

@@ -4,15 +4,13 @@ kernels of oneDNN, and exporters write QuantizeLinear and DequantizeLinear.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.fx.experimental.symbolic_shapes import guard_or_true
 from torch.fx.passes.shape_prop import TensorMetadata
 
 from mezzo.aten.program import FROM_DTYPE
-from mezzo.aten.read.retype import CAST
 from mezzo.aten.torch_internals import QUANTIZED_DECOMPOSED
 from mezzo.formats.quantization import Quantization
 
@@ -27,29 +25,43 @@ _OF_CHANNELS = (
 )
 QUANTIZE_TENSOR, DEQUANTIZE_TENSOR = _OF_TENSORS
 QUANTIZE_CHANNELS, DEQUANTIZE_CHANNELS = _OF_CHANNELS
-# With scale and zero point as tensors, which are found at run time.
-QUANTIZE_DYNAMIC: Any = _OPERATORS.quantize_per_tensor.tensor
-DEQUANTIZE_DYNAMIC: Any = _OPERATORS.dequantize_per_tensor.tensor
-QUANTIZE = frozenset({QUANTIZE_TENSOR, QUANTIZE_CHANNELS, QUANTIZE_DYNAMIC})
-DEQUANTIZE = frozenset({DEQUANTIZE_TENSOR, DEQUANTIZE_CHANNELS, DEQUANTIZE_DYNAMIC})
+QUANTIZE = frozenset({QUANTIZE_TENSOR, QUANTIZE_CHANNELS})
+DEQUANTIZE = frozenset({DEQUANTIZE_TENSOR, DEQUANTIZE_CHANNELS})
 
 _ATEN: Any = torch.ops.aten
-_U8 = (0, 255, torch.uint8)
+# Scale, zero point, and span of the integers of rows whose ranges are found at run time.
+_MIDDLE = 128
+_OF_ROWS = (1.0, _MIDDLE, 0, 255, torch.uint8)
 # Of zeros alone: the smallest normal number.
 _LEAST_SCALE = torch.finfo(torch.float32).tiny
-# What finds a range, in graphs.
-RANGE_OPERATORS = frozenset(
+# What quantizes rows, in graphs.
+ROW_OPERATORS = frozenset(
     {
         _ATEN.amin.default,
         _ATEN.amax.default,
         _ATEN.clamp_max.default,
         _ATEN.clamp_min.default,
+        _ATEN.add.Tensor,
         _ATEN.sub.Tensor,
+        _ATEN.mul.Tensor,
         _ATEN.div.Tensor,
         _ATEN.neg.default,
+        _ATEN.reciprocal.default,
         _ATEN.round.default,
     }
 )
+
+
+class Rows(NamedTuple):
+    """An FP32 tensor [..., K] quantized to U8 at run time, each row in its own range, which
+    includes 0 (per-token dynamic quantization): about (steps + shift) * scale. `steps`: the
+    integers less 128, in FP32, [..., K]; `shift`: 128 less the row's zero point, [..., 1]; `scale`:
+    [..., 1].
+    """
+
+    steps: Any
+    shift: Any
+    scale: Any
 
 
 def calls_of(how: Quantization) -> tuple[Any, Any]:
@@ -67,24 +79,33 @@ def parameters_of(how: Quantization, scales: Any, zero_points: Any) -> tuple[Any
     return scales, zero_points, how.axis, low, high, FROM_DTYPE[how.dtype]
 
 
-def quantize_dynamically(call: Callable[..., Any], numbers: Any, value: torch.Tensor) -> Any:
-    """Quantize an FP32 tensor to U8 in its own range, which includes 0, and dequantize it. `call`
-    runs an operator on tensors, or inserts it into a graph, where `value` is the fake tensor.
+def quantize_rows(call: Callable[..., Any], numbers: Any) -> Rows:
+    """Quantize the rows of an FP32 tensor. `call` runs an operator on tensors, or inserts it into a
+    graph.
 
-    Operators of ATen find the range, as Inductor (PyTorch 2.13) makes of `choose_qparams` a range
-    without 0: numbers from 3 to 5 all become 2. A NaN or an infinity makes the scale one. An empty
-    tensor has no range, and stays as it is, also if only data tells that it is empty.
+    What is quantized has scale 1 and zero point 128 for all rows, so that a matmul of the integers
+    is one of static quantization: its kernels take one scale. A row with a NaN or an infinity has a
+    scale that is no finite number.
     """
-    if guard_or_true(value.numel() == 0):
-        return numbers
-    low = call(_ATEN.clamp_max.default, call(_ATEN.amin.default, numbers), 0.0)
-    high = call(_ATEN.clamp_min.default, call(_ATEN.amax.default, numbers), 0.0)
+    low = call(_ATEN.clamp_max.default, call(_ATEN.amin.default, numbers, [-1], True), 0.0)
+    high = call(_ATEN.clamp_min.default, call(_ATEN.amax.default, numbers, [-1], True), 0.0)
     step = call(_ATEN.div.Tensor, call(_ATEN.sub.Tensor, high, low), 255.0)
     scale = call(_ATEN.clamp_min.default, step, _LEAST_SCALE)
-    steps = call(_ATEN.round.default, call(_ATEN.div.Tensor, call(_ATEN.neg.default, low), scale))
-    parameters = (scale, call(CAST, steps, torch.int32), *_U8)
-    integers = call(QUANTIZE_DYNAMIC, numbers, *parameters)
-    return call(DEQUANTIZE_DYNAMIC, integers, *parameters)
+    factor = call(_ATEN.reciprocal.default, scale)
+    below = call(_ATEN.round.default, call(_ATEN.mul.Tensor, low, factor))  # minus the zero point
+    shift = call(_ATEN.add.Tensor, below, float(_MIDDLE))
+    scaled = call(_ATEN.sub.Tensor, call(_ATEN.mul.Tensor, numbers, factor), shift)
+    integers = call(QUANTIZE_TENSOR, scaled, *_OF_ROWS)
+    return Rows(call(DEQUANTIZE_TENSOR, integers, *_OF_ROWS), shift, scale)
+
+
+def multiply_rows(call: Callable[..., Any], product: Any, rows: Rows, sums: Any) -> tuple[Any, Any]:
+    """Two addends of the product of quantized rows by a matrix. `product`: that of `rows.steps`,
+    [..., N]; `sums`: the sum of each of the matrix's N columns.
+    """
+    scaled = call(_ATEN.mul.Tensor, product, rows.scale)
+    shift = call(_ATEN.mul.Tensor, rows.shift, rows.scale)
+    return scaled, call(_ATEN.mul.Tensor, shift, sums)
 
 
 def described(value: torch.Tensor) -> dict[str, Any]:
@@ -109,10 +130,11 @@ def round_through_integers(numbers: torch.Tensor, how: Quantization) -> torch.Te
 
 
 def round_in_own_range(numbers: torch.Tensor) -> torch.Tensor:
-    """Quantize and dequantize an FP32 tensor dynamically."""
-    result: torch.Tensor = quantize_dynamically(
-        lambda operator, *arguments: operator(*arguments), numbers, numbers
-    )
+    """Quantize and dequantize the rows of an FP32 tensor, each in its own range."""
+    if not numbers.numel():
+        return numbers
+    rows = quantize_rows(lambda operator, *arguments: operator(*arguments), numbers)
+    result: torch.Tensor = (rows.steps + rows.shift) * rows.scale
     return result
 
 

@@ -85,7 +85,7 @@ _INT8 = (
     " S8 weights with a scale for each output channel, and make FP32, BF16 or U8"
 )
 _AT_RUN_TIME = (
-    "oneDNN's qlinear_pointwise with scale and zero point as tensors, which generated kernels find"
+    "oneDNN's qlinear_pointwise, of rows that generated kernels quantize, each in its own range"
 )
 
 

@@ -65,7 +65,6 @@ from mezzo.torch.weights.frozen import (
 from mezzo.torch.weights.int8_products import (
     Int8Slots,
     call_int8_kernels,
-    write_dynamic_quantization,
 )
 from mezzo.torch.weights.packing import pack
 from mezzo.torch.weights.weight_inputs import CastableWeight, Edited, device_of
@@ -366,9 +365,9 @@ class PlanningPass(CustomGraphPass):
         for candidate in self.edited.candidates:
             low = by_place.get(candidate.low)
             exponent = 0 if low is None else exponents.get(low, 0)
-            for place in (candidate.slot, candidate.grids):
+            for place in candidate.integers:
                 layout = None if place not in by_place else layouts.get(by_place[place])
-                if place is not None and layout is not None:
+                if layout is not None:
                     copies.append(Copy(candidate, place, scaled_layout(layout, exponent)))
             if low is not None and low.users:
                 layout = _low_layout(low, storages.get(low))
@@ -383,18 +382,16 @@ class PlanningPass(CustomGraphPass):
             return {}
         slots: dict[fx.Node, Int8Slots] = {}
         for candidate in self.edited.candidates:
-            if candidate.slot is not None and candidate.grids is not None:
-                weight = by_place.get(candidate.weight)
-                packed, scales = by_place.get(candidate.slot), by_place.get(candidate.grids)
-                if weight is not None and packed is not None and scales is not None:
-                    slots[weight] = Int8Slots(packed, scales)
+            weight = by_place.get(candidate.weight)
+            inputs = [by_place[place] for place in candidate.integers if place in by_place]
+            if weight is not None and len(inputs) == len(Int8Slots._fields):
+                slots[weight] = Int8Slots(*inputs)
         constants = {*constants_of(graph)} if inductor_config.freezing else set()
         in_pairs = self.options.planning.target.adds_pairs
         layouts = call_int8_kernels(graph, slots, in_pairs, constants)
         if inductor_config.freezing:
             fold_into_int8(graph)
         fuse_int8(graph)
-        write_dynamic_quantization(graph)
         return layouts
 
     def _pack(

@@ -18,8 +18,7 @@ from mezzo.aten.read.retype import CAST
 from mezzo.torch.compiler.building import CallInserter
 from mezzo.torch.compiler.rewriting import RewrittenGraph
 from mezzo.torch.onednn.kernels import FEW_ROWS
-from mezzo.torch.operators import define
-from mezzo.torch.torch_internals import register_lowering
+from mezzo.torch.operators import STORED
 from mezzo.torch.train.attention import AsProducts
 
 _ATEN: Any = torch.ops.aten
@@ -31,16 +30,6 @@ AS_LOOPS = (
     "runs as loops in FP32 that read keys and values where they are: for so few rows that is faster"
     " than PyTorch's kernel"
 )
-
-
-STORED: Any = define("stored(Tensor x) -> Tensor", torch.clone, torch.empty_like)
-
-
-@register_lowering(STORED, type_promotion_kind=None)
-def _stored(x: Any) -> Any:
-    """A value in memory. Inductor would compute the query anew for each key."""
-    x.realize()
-    return x
 
 
 def write_as_loops(planned: RewrittenGraph) -> tuple[AsProducts, ...]:
@@ -108,7 +97,7 @@ def _loops(build: CallInserter, operands: Sequence[fx.Node], mask: Any, scale: A
     _, heads, rows, width = operands[0].meta["val"].shape
     kv_heads = operands[1].meta["val"].shape[1]
     query, key, value = (call(CAST, operand, torch.float32) for operand in operands)
-    query = call(STORED, query)
+    query = call(STORED, query)  # Inductor would compute it anew for each key
     if heads != kv_heads:  # an axis for the queries that share keys and values
         query = call(_ATEN.view.default, query, [-1, kv_heads, heads // kv_heads, rows, width])
         key, value = (call(_ATEN.unsqueeze.default, operand, 2) for operand in (key, value))

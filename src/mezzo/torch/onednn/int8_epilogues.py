@@ -15,9 +15,9 @@ from torch import fx
 
 from mezzo.aten.edit.quantizing import (
     DEQUANTIZE_TENSOR,
-    QUANTIZE_DYNAMIC,
     QUANTIZE_TENSOR,
-    RANGE_OPERATORS,
+    ROW_OPERATORS,
+    Rows,
 )
 from mezzo.aten.program import tensor_of
 from mezzo.aten.read.retype import CAST, is_cast
@@ -25,24 +25,21 @@ from mezzo.torch.compiler.building import CallInserter, arguments_of
 from mezzo.torch.onednn.epilogues import SAME, SHAPES, activation_of
 from mezzo.torch.onednn.int8_kernels import (
     INT8_CONVOLUTION,
-    INT8_DYNAMIC_LINEAR,
     INT8_LINEAR,
-    INT8_LINEARS,
     adds_to_int8,
 )
 from mezzo.torch.onednn.kernels import NOTHING, After
+from mezzo.torch.operators import STORED
 
 _ATEN: Any = torch.ops.aten
 _MOVES = SAME | {_ATEN.permute.default, _ATEN.unsqueeze.default}
-_MERGED = SHAPES | RANGE_OPERATORS | {CAST, QUANTIZE_DYNAMIC, QUANTIZE_TENSOR}
+_MERGED = SHAPES | ROW_OPERATORS | {CAST, QUANTIZE_TENSOR}
 _FLOATS = (torch.float32, torch.bfloat16)
 # What oneDNN writes in place of FP32, with the span of integers.
 _RESULTS = frozenset({(torch.bfloat16,), (torch.uint8, 0, 255), (torch.int8, -128, 127)})
 _ACTIVATIONS: Mapping[Any, frozenset[str]] = MappingProxyType(
     {
         INT8_LINEAR: frozenset({"gelu", "hardswish", "relu", "swish", "tanh"}),
-        # Without relu, which makes 0 of NaN in oneDNN: what is no number is to be seen here.
-        INT8_DYNAMIC_LINEAR: frozenset({"gelu", "hardswish", "swish", "tanh"}),
         INT8_CONVOLUTION: frozenset({"hardswish", "hardtanh", "relu", "swish"}),
     }
 )
@@ -71,6 +68,7 @@ class _Place(NamedTuple):
 def fuse_int8(graph: fx.Graph) -> None:
     """Fuse what follows INT8 products into them, which have FP32 outputs and nothing fused yet."""
     _merge(graph)
+    _store_rows(graph)
     for integers in graph.find_nodes(op="call_function", target=QUANTIZE_TENSOR):
         _pool_integers(graph, integers)
     for product in reversed([node for node in graph.nodes if node.target in _ACTIVATIONS]):
@@ -78,7 +76,7 @@ def fuse_int8(graph: fx.Graph) -> None:
 
 
 def _merge(graph: fx.Graph) -> None:
-    """Merge alike reshapes, conversions, ranges and quantizations: each reader has its own."""
+    """Merge alike reshapes, conversions and quantizations: each reader has its own."""
     seen: dict[Any, fx.Node] = {}
     for node in list(graph.nodes):
         if node.target in _MERGED and not node.kwargs:
@@ -86,6 +84,18 @@ def _merge(graph: fx.Graph) -> None:
             if earlier is not node:
                 node.replace_all_uses_with(earlier)
                 graph.erase_node(node)
+
+
+def _store_rows(graph: fx.Graph) -> None:
+    """Have rows that are quantized computed once: their range and their integers read them."""
+    for low in graph.find_nodes(op="call_function", target=_ATEN.amin.default):
+        source = low.args[0]
+        readers = {user for user in source.users if user.target in ROW_OPERATORS}
+        if low.args[1:] != ([-1], True) or len(readers) < len(Rows._fields):
+            continue
+        with graph.inserting_before(source.next):
+            stored = CallInserter(graph, source).call(STORED, source)
+        source.replace_all_uses_with(stored, delete_user_cb=lambda user, of=readers: user in of)
 
 
 def _pool_integers(graph: fx.Graph, integers: fx.Node) -> None:
@@ -190,7 +200,7 @@ def _is_alike(other: fx.Node, total: fx.Node, product: fx.Node) -> bool:
     value, result, made = tensor_of(other), total.meta["val"], product.meta["val"]
     if value is None or value.dtype not in _FLOATS or value.shape != result.shape:
         return False
-    if product.target not in INT8_LINEARS:
+    if product.target is not INT8_LINEAR:
         return bool(made.shape == result.shape)
     is_added = value.dtype is torch.float32 or adds_to_int8(value.dtype)
     return is_added and (made.shape == result.shape or made.dim() == 2)

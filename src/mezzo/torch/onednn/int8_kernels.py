@@ -2,7 +2,7 @@
 
 Inductor's own calls of these kernels demand constant weights. As for packed floats, graphs contain
 empty tensors in place of packed weights and their scales. Activations are U8 or S8 with one scale,
-which is a tensor if it was found at run time, weights S8 with a scale for each output channel,
+weights S8 with a scale for each output channel,
 which is the first axis. `in_pairs`: kernels add the products of two neighbours in INT16.
 """
 
@@ -53,6 +53,11 @@ def _fake_scales(weight: Any, in_pairs: bool) -> Any:
     return weight.new_empty(len(weight))
 
 
+def _sums(weight: Any, scales: Any) -> Any:
+    """The sum of each output channel's quantized weights."""
+    return _integers(weight, scales).flatten(1).sum(1) * scales
+
+
 def _pack_matrix(weight: Any, scales: Any) -> Any:
     integers = _integers(weight, scales).contiguous()
     return ONEDNN.qlinear_prepack(integers, None)  # the same for any number of rows
@@ -71,8 +76,6 @@ def _linear(
         return ONEDNN.qlinear_pointwise(*operands, bias, scale, zero, dtype, after, [], how)
     addition: Any = (*PLAIN, "add", 1.0, after, [], how)
     kernel = ONEDNN.qlinear_pointwise.binary
-    if isinstance(x_scale, torch.Tensor):
-        kernel = ONEDNN.qlinear_pointwise.binary_tensor
     return kernel(*operands, other, bias, scale, zero, dtype, *addition)
 
 
@@ -122,6 +125,17 @@ def _fake_convolution(
 INT8_SCALES: Any = define(
     "int8_scales(Tensor weight, bool in_pairs) -> Tensor", _scales, _fake_scales
 )
+INT8_SUMS: Any = define(
+    "int8_sums(Tensor weight, Tensor scales) -> Tensor",
+    _sums,
+    lambda weight, scales: weight.new_empty(len(weight)),
+)
+# Tells a compiler how many numbers an input of a graph will hold.
+HELD_SUMS: Any = define(
+    "held_sums(Tensor held, int channels) -> Tensor",
+    lambda held, channels: held.clone(),
+    lambda held, channels: held.new_empty(channels),
+)
 PACK_INT8_MATRIX: Any = define(
     "pack_int8_matrix(Tensor weight, Tensor scales) -> Tensor", _pack_matrix, fake_packed
 )
@@ -131,15 +145,10 @@ PACK_INT8_FILTER: Any = define(
     _pack_filter,
     fake_packed,
 )
-_LINEAR = (
-    "(Tensor x, Tensor packed, Tensor scales, Tensor? bias, Tensor? other, int features,"
-    " {of_x}, float scale, int zero, ScalarType dtype, str after, str how) -> Tensor"
-)
 INT8_LINEAR: Any = define(
-    "int8_linear" + _LINEAR.format(of_x="float x_scale, int x_zero"), _linear, _fake_linear
-)
-INT8_DYNAMIC_LINEAR: Any = define(
-    "int8_dynamic_linear" + _LINEAR.format(of_x="Tensor x_scale, Tensor x_zero"),
+    "int8_linear(Tensor x, Tensor packed, Tensor scales, Tensor? bias, Tensor? other,"
+    " int features, float x_scale, int x_zero, float scale, int zero, ScalarType dtype, str after,"
+    " str how) -> Tensor",
     _linear,
     _fake_linear,
 )
@@ -151,8 +160,7 @@ INT8_CONVOLUTION: Any = define(
     _convolution,
     _fake_convolution,
 )
-INT8_LINEARS = frozenset({INT8_LINEAR, INT8_DYNAMIC_LINEAR})
-INT8_PRODUCTS = INT8_LINEARS | {INT8_CONVOLUTION}
+INT8_PRODUCTS = frozenset({INT8_LINEAR, INT8_CONVOLUTION})
 
 
 @functools.cache
@@ -220,9 +228,7 @@ def _floats(integers: torch.Tensor, steps: Steps) -> torch.Tensor:
     return (integers.double() - steps.zero_point) * steps.scale
 
 
-def _linear_of(
-    in_pairs: bool, *, is_dynamic: bool = False
-) -> tuple[Callable[..., Any], torch.Tensor]:
+def _linear_of(in_pairs: bool) -> tuple[Callable[..., Any], torch.Tensor]:
     """An INT8 matmul of an addend and what follows, and its exact result."""
     about = _example((6, 64), (16, 64), in_pairs)
     scales = INT8_SCALES(about.weight, in_pairs)
@@ -231,17 +237,13 @@ def _linear_of(
 
     def linear(other: Any, steps: Steps, *after: object) -> Any:
         operands = (about.x, packed, scales, about.bias, other, 16)
-        if is_dynamic:
-            of_x = [torch.tensor(number) for number in _OF_X]
-            return INT8_DYNAMIC_LINEAR(*operands, *of_x, *steps, *after)
         return INT8_LINEAR(*operands, *_OF_X, *steps, *after)
 
     return linear, exact
 
 
 def _linear_holds(in_pairs: bool) -> bool:
-    kinds = (_linear_of(in_pairs, is_dynamic=is_dynamic) for is_dynamic in (False, True))
-    return all(_agree(*kind) for kind in kinds)
+    return _agree(*_linear_of(in_pairs))
 
 
 def _convolution_holds(in_pairs: bool) -> bool:

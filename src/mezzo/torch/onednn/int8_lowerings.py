@@ -4,13 +4,19 @@ from typing import Any
 
 import torch
 
-from mezzo.torch.onednn.int8_kernels import INT8_CONVOLUTION, INT8_LINEARS, PLAIN
+from mezzo.torch.onednn.int8_kernels import (
+    HELD_SUMS,
+    INT8_CONVOLUTION,
+    INT8_LINEAR,
+    PLAIN,
+)
 from mezzo.torch.onednn.lowerings import channels_last, later, with_bias
 from mezzo.torch.torch_internals import (
     BaseView,
     ExternKernel,
     FixedLayout,
     NoneLayout,
+    ReinterpretView,
     TensorBox,
     V,
     make_channels_last_strides_for,
@@ -22,7 +28,7 @@ from mezzo.torch.torch_internals import (
 _PLACE_OF_OTHER = 4
 
 
-@register_lowering([*INT8_LINEARS], type_promotion_kind=None)
+@register_lowering(INT8_LINEAR, type_promotion_kind=None)
 def _linear(
     x: Any, packed: Any, scales: Any, bias: Any, other: Any, features: int, *about: Any
 ) -> Any:
@@ -41,6 +47,12 @@ def _linear(
     return TensorBox.create(
         mkldnn_ir.QLinearPointwiseBinaryPT2E(layout, inputs, constants, bias is not None)
     )
+
+
+@register_lowering(HELD_SUMS, type_promotion_kind=None)
+def _held_sums(held: Any, channels: int) -> Any:
+    layout = FixedLayout(held.get_device(), torch.float32, [channels])
+    return TensorBox(ReinterpretView(data=held.data, layout=layout))
 
 
 @register_lowering(INT8_CONVOLUTION, type_promotion_kind=None)
@@ -80,9 +92,7 @@ def _is_last_use(call: Any) -> bool:
 
 
 def _operands(x: Any, x_scale: Any, x_zero: Any, packed: Any, scales: Any) -> list[Any]:
-    """What every call begins with. `x_scale`, `x_zero`: numbers, or tensors. Zero points of weights
-    are 0.
-    """
+    """What every call begins with. Zero points of weights are 0."""
     return [
         x,
         _constant(x_scale, torch.float32, "x_scale"),
@@ -94,8 +104,6 @@ def _operands(x: Any, x_scale: Any, x_zero: Any, packed: Any, scales: Any) -> li
 
 
 def _constant(number: Any, dtype: torch.dtype, name: str) -> Any:
-    if isinstance(number, TensorBox):
-        return ExternKernel.realize_input(number)
     constant = V.graph.add_tensor_constant(torch.tensor(number, dtype=dtype), name=name)
     constant.realize()
     return ExternKernel.realize_input(constant)

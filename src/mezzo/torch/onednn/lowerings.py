@@ -13,6 +13,7 @@ from mezzo.torch.onednn.kernels import (
     LINEAR,
     after_sum,
 )
+from mezzo.torch.operators import STORED
 from mezzo.torch.torch_internals import (
     BaseView,
     ExternKernel,
@@ -32,6 +33,12 @@ from mezzo.torch.torch_internals import (
 _OWN = frozenset({LINEAR, CONVOLUTION, CONVOLUTION_ADD})
 _PLACE_OF_OTHER = 3
 _SLOPES = [-1]  # for activations without parameters
+
+
+@register_lowering(STORED, type_promotion_kind=None)
+def _stored(x: Any) -> Any:
+    x.realize()
+    return x
 
 
 @register_lowering(LINEAR, type_promotion_kind=None)

@@ -7,6 +7,7 @@ import torch
 
 from mezzo.torch.onednn.int8_kernels import (
     INT8_SCALES,
+    INT8_SUMS,
     PACK_INT8_FILTER,
     PACK_INT8_MATRIX,
     Steps,
@@ -35,8 +36,8 @@ class OfChannels:
         form: torch.Tensor = self.spell(carry_out, weight.detach())
         return form
 
-    def spell(self, call: Call, weight: Any) -> Any:
-        """Build the form by calls."""
+    def spell(self, call: Call, weight: Any, scales: Any = None) -> Any:
+        """Build the form by calls, with these scales, or those of the weight."""
         raise NotImplementedError
 
     def by_channel(self, call: Call, weight: Any) -> Any:
@@ -52,8 +53,17 @@ class OfChannels:
 class Int8Scales(OfChannels):
     """The scales of the channels."""
 
-    def spell(self, call: Call, weight: Any) -> Any:
-        return self.scales_of(call, self.by_channel(call, weight))
+    def spell(self, call: Call, weight: Any, scales: Any = None) -> Any:
+        return scales or self.scales_of(call, self.by_channel(call, weight))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Int8Sums(OfChannels):
+    """The sum of each channel's quantized weights."""
+
+    def spell(self, call: Call, weight: Any, scales: Any = None) -> Any:
+        weight = self.by_channel(call, weight)
+        return call(INT8_SUMS, weight, self.scales_of(call, weight) if scales is None else scales)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +71,6 @@ class Int8Matrix(OfChannels):
     """A packed matrix."""
 
     def spell(self, call: Call, weight: Any, scales: Any = None) -> Any:
-        """Build the form by calls, with these scales, or those of the weight."""
         weight = self.by_channel(call, weight)
         scales = self.scales_of(call, weight) if scales is None else scales
         return call(PACK_INT8_MATRIX, weight, scales)
@@ -77,7 +86,6 @@ class Int8Filter(OfChannels):
     packing: PackedFilter
 
     def spell(self, call: Call, weight: Any, scales: Any = None) -> Any:
-        """Build the form by calls, with these scales, or those of the weight."""
         packing = self.packing
         sizes = ([*packing.stride], [*packing.padding], [*packing.dilation], packing.groups)
         weight = call(UNSQUEEZE, weight, HEIGHT) if packing.is_of_sequences else weight

@@ -14,7 +14,7 @@ from mezzo.torch.weights.weight_layouts import HEIGHT, UNSQUEEZE, Packed, Packed
 _ATEN: Any = torch.ops.aten
 _MM, _ADDMM, _CONVOLUTION = _ATEN.mm.default, _ATEN.addmm.default, _ATEN.convolution.default
 SQUEEZE = _ATEN.squeeze.dim
-_TURNS = {_ATEN.permute.default: ([1, 0],), _ATEN.t.default: ()}
+TURNS = {_ATEN.permute.default: ([1, 0],), _ATEN.t.default: ()}
 _SEQUENCE_RANK = 3  # a sequence is packed as an image with one row
 _RANKS = frozenset({_SEQUENCE_RANK, 4, 5})
 
@@ -72,7 +72,7 @@ def replace_packed(
 def replace_call(graph: fx.Graph, product: Product, packed_call: fx.Node) -> None:
     """Replace a product by a call, and remove transposes of its weight that nothing else reads."""
     transposes = [
-        transpose for transpose in product.call.all_input_nodes if transpose.target in _TURNS
+        transpose for transpose in product.call.all_input_nodes if transpose.target in TURNS
     ]
     product.call.replace_all_uses_with(packed_call)
     graph.erase_node(product.call)
@@ -109,7 +109,7 @@ def readers_of(low: fx.Node) -> list[Product | None]:
     """The matmuls and convolutions by a weight; None for each other use."""
     products: list[Product | None] = []
     for user in low.users:
-        transpose_args = _TURNS.get(user.target)
+        transpose_args = TURNS.get(user.target)
         users = [(user, low, False)]
         if transpose_args is not None and tuple(user.args[1:]) == transpose_args:
             users = [(consumer, user, True) for consumer in user.users]

@@ -30,7 +30,8 @@ _HOLDERS = ("_modules", "_parameters", "_buffers")
 class CastableWeight:
     """A weight that may be cast once. `weight`, `low` and `slot` are argument positions. They are
     those of the weight, its low-precision copy, and its packed copy if it can be packed; `grids`
-    that of the scales (and offsets, of blocks) of its integers, if there may be any.
+    and `sums` those of the scales (and offsets, of blocks) and sums of its integers, if there may
+    be any.
     """
 
     name: str
@@ -38,6 +39,12 @@ class CastableWeight:
     low: int
     slot: int | None
     grids: int | None = None
+    sums: int | None = None
+
+    @property
+    def integers(self) -> list[int]:
+        """The positions of what belongs to its integers."""
+        return [place for place in (self.slot, self.grids, self.sums) if place is not None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,15 +170,19 @@ def _add_inputs(
             f"mezzo_low_{place}",
             _low_fake(mode, weight, dtype, last=_is_of_images(nodes[place])),
         )
-        slot = grids = None
+        slot = grids = sums = None
         if (packs or has_integers) and _may_be_packed(weight):
             slot = len(inputs) + len(fakes)
             last = added(last, f"mezzo_packed_{place}", _slot_fake(mode, dtype))
             if has_integers:
                 grids = len(inputs) + len(fakes)
                 last = added(last, f"mezzo_grids_{place}", _slot_fake(mode, dtype))
+                sums = len(inputs) + len(fakes)
+                last = added(last, f"mezzo_sums_{place}", _slot_fake(mode, torch.float32))
         candidates.append(
-            CastableWeight(name=names[place], weight=place, low=low, slot=slot, grids=grids)
+            CastableWeight(
+                name=names[place], weight=place, low=low, slot=slot, grids=grids, sums=sums
+            )
         )
     return candidates, fakes
 
