@@ -167,6 +167,12 @@ def modules() -> dict[str, ast.Module]:
 
 
 @cache
+def walk(tree: ast.Module) -> tuple[ast.AST, ...]:
+    """All nodes of a module."""
+    return tuple(ast.walk(tree))
+
+
+@cache
 def imports() -> tuple[Import, ...]:
     """Every import of the package, those inside functions included."""
     return tuple(found for reader, tree in modules().items() for found in _imports(reader, tree))
@@ -279,11 +285,11 @@ def _texts(tree: ast.Module) -> Iterator[str]:
     """The strings of a module, without its docstrings."""
     docstrings = {
         id(node.body[0].value)
-        for node in ast.walk(tree)
+        for node in walk(tree)
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         if node.body and isinstance(node.body[0], ast.Expr)
     }
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
             yield node.value
 
@@ -375,7 +381,7 @@ def test_late_imports_are_few_and_have_a_reason() -> None:
 
 def _records(tree: ast.Module) -> Iterator[tuple[str, int, bool]]:
     """The dataclasses of a module: name, number of fields, and whether all behind the fourth are given by name."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         made = [ast.unparse(each) for each in node.decorator_list] if isinstance(node, ast.ClassDef) else []
         if not isinstance(node, ast.ClassDef) or not any(each.startswith("dataclass") for each in made):
             continue
@@ -401,11 +407,11 @@ def test_records_are_counted_as_they_are_built() -> None:
 def _private_reads(reader: str, tree: ast.Module) -> Iterator[str]:
     """Private names that a module takes from another one of ours: imported, or as an attribute of what was imported."""
     imported = set()
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "mezzo":
             imported |= {alias.asname or alias.name for alias in node.names}
             yield from (f"{reader} imports {a.name} of {node.module}" for a in node.names if _is_private(a.name))
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in imported):
             continue
         if _is_private(node.attr) and node.attr not in _OF_TUPLES:
@@ -424,7 +430,7 @@ def _is_private_path(path: str) -> bool:
 
 def _torch_internals(tree: ast.Module) -> Iterator[str]:
     """Private names of PyTorch that a module imports or reads, and private attributes of objects other than itself."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if _is_private_path(alias.name))
         elif isinstance(node, ast.ImportFrom):
@@ -523,7 +529,7 @@ def test_no_module_is_called_as_a_public_name_is(package: str) -> None:
 
 def _prose_reads(tree: ast.Module) -> Iterator[int]:
     """Lines that take a sentence for people apart, or look for words in one: of an error, or of a reason."""
-    errors = {node.name for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler) and node.name}
+    errors = {node.name for node in walk(tree) if isinstance(node, ast.ExceptHandler) and node.name}
 
     def is_prose(node: ast.AST) -> bool:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "str":
@@ -534,7 +540,7 @@ def _prose_reads(tree: ast.Module) -> Iterator[int]:
             return node.id in ("fault", "because", "message")
         return isinstance(node, ast.Attribute) and node.attr in _SENTENCES
 
-    for node in ast.walk(tree):
+    for node in walk(tree):
         parts: list[ast.expr] = []
         if isinstance(node, ast.Compare) and any(isinstance(op, ast.In | ast.NotIn) for op in node.ops):
             parts = [each for each in node.comparators if not isinstance(each, ast.Tuple)]
@@ -593,7 +599,7 @@ def test_runtimes_are_loaded_where_their_telemetry_is_turned_off() -> None:
         f"mezzo.{name} calls {ast.unparse(node)}; take it from mezzo.onnx.run.runtime_libraries"
         for name, tree in modules().items()
         if name not in _HOMES["onnxruntime"]
-        for node in ast.walk(tree)
+        for node in walk(tree)
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__"))
         if any(ast.unparse(word).startswith(("'onnxruntime", "'openvino")) for word in node.args)
     ]

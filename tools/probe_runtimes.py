@@ -70,7 +70,7 @@ def _choose(pattern: str, max_opset: int | None) -> Sequence[Question]:
     """The questions about operators that match. Raises InputError: there are none."""
     found = [
         question
-        for question in (*onnx_questions(max_opset), *contrib_questions())
+        for question in (*onnx_questions(max_opset, pattern), *contrib_questions())
         if fnmatchcase(question.op.lower(), pattern.lower()) and question.op not in _ABOUT_TYPES
     ]
     if not found:

@@ -121,8 +121,12 @@ def answer_call(call: Call, world: Path) -> str | None:
 
 def files_of(world: Path) -> dict[str, tuple[int, int]]:
     """Every file of a folder with its size and its time, to be compared later; Python's bytecode apart."""
-    return {
-        os.path.relpath(path, world): (path.lstat().st_size, path.lstat().st_mtime_ns)
-        for path in sorted(world.rglob("*"))
-        if not path.is_dir() and path.parent.name != "__pycache__"
-    }
+    files: dict[str, tuple[int, int]] = {}
+    for folder, _, names in os.walk(world):
+        if os.path.basename(folder) == "__pycache__":
+            continue
+        for name in names:
+            path = os.path.join(folder, name)
+            status = os.lstat(path)
+            files[os.path.relpath(path, world)] = (status.st_size, status.st_mtime_ns)
+    return files

@@ -2,8 +2,9 @@
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import faulty_runtime
 import numpy as np
@@ -18,9 +19,15 @@ from web_device import FOLDER, needs_device
 
 import mezzo
 from mezzo.common.errors import InputError
+from mezzo.contracts.lab import Feeds
+from mezzo.contracts.timings import Loading
 from mezzo.numerics.blames import Blame, Finding
+from mezzo.onnx.measure.lab import OnnxProfiler
+from mezzo.onnx.model import OnnxModel
+from mezzo.onnx.profile.jobs import fit_to
 from mezzo.onnx.profile.webgpu import VARIABLE as DEVICE
 from mezzo.onnx.run.parts import OnnxParts
+from mezzo.tables.target import Target
 
 Plant = Callable[[str], None]
 ALL_LOW = {"to": "fp16", "policy": "aggressive", "target": "any"}
@@ -65,13 +72,43 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> Plant:
     return lambda text: monkeypatch.setenv(VARIABLE, text)
 
 
+class Here:
+    """A model in the runtime of `plant`, as stopwatch and runner at once."""
+
+    def __init__(self, model: OnnxModel) -> None:
+        self._model = model.materialize(model.original)
+
+    def start(self) -> "Here":
+        model = onnx.ModelProto()
+        model.CopyFrom(self._model)
+        self._run = faulty_runtime.load_proto(model)
+        return self
+
+    def answer(self, feeds: Feeds) -> Mapping[str, Any]:
+        return self._run(fit_to(self._model, feeds))
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def plant_here(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> Plant:
+    """As `plant`, of a runtime in this process: one for each model takes half a second."""
+
+    def stopwatch(profiler: OnnxProfiler, target: Target, feeds: Feeds, loading: Loading) -> Here:
+        return Here(profiler._model)
+
+    monkeypatch.setattr(OnnxProfiler, "stopwatch", stopwatch)
+    return plant
+
+
 def names_of(blame: Blame) -> list[str]:
     assert blame.kernel is not None, blame.notes
     return [node.name for node in blame.kernel.nodes]
 
 
 @pytest.mark.parametrize("seed", range(100, 100 + swept(4)))
-def test_node_of_a_random_model_is_named_and_no_other_is_without_a_fault(seed: int, plant: Plant) -> None:
+def test_node_of_a_random_model_is_named_and_no_other_is_without_a_fault(seed: int, plant_here: Plant) -> None:
     rng = random.Random(seed)
     model = random_model(rng, rng.randint(4, 20), is_tame=True)
     feeds, low = random_feeds(model, rng), low_of(model)
@@ -88,24 +125,24 @@ def test_node_of_a_random_model_is_named_and_no_other_is_without_a_fault(seed: i
         if node.name in {each.name for each in parts.nodes.values()} and types.get(node.output[0]) in (1, 10)
     ]
     name, value = rng.choice(places)
-    plant(fault(value))
+    plant_here(fault(value))
     found = mezzo.blame(model, low, feeds, target=TARGET)
     # Behind a mask, or below the noise, no answer shows it.
     assert found.kernels is not None and (not found.kernels.is_wrong or names_of(found) == [name]), seed
 
 
 @pytest.mark.parametrize("name", ["conv", "split", "sum", "soft"])
-def test_node_of_several_outputs_and_shared_weights_is_named(name: str, plant: Plant) -> None:
+def test_node_of_several_outputs_and_shared_weights_is_named(name: str, plant_here: Plant) -> None:
     low = low_of(net())
-    plant(fault(next(node.output[0] for node in low.graph.node if node.name == name)))
+    plant_here(fault(next(node.output[0] for node in low.graph.node if node.name == name)))
     found = mezzo.blame(net(), low, {"x": draw(3, 8, 6, 6)}, target=TARGET)
     assert found.finding is Finding.KERNEL and names_of(found) == [name]
 
 
-def test_fault_of_a_fusion_is_a_part_of_its_nodes(plant: Plant) -> None:
+def test_fault_of_a_fusion_is_a_part_of_its_nodes(plant_here: Plant) -> None:
     low = low_of(net())
     values = {node.name: node.output[0] for node in low.graph.node}
-    plant(fault(values["tanh"], before=values["join"]))
+    plant_here(fault(values["tanh"], before=values["join"]))
     found = mezzo.blame(net(), low, {"x": draw(3, 8, 6, 6)}, target=TARGET)
     assert names_of(found) == ["tanh", "join"]
 
@@ -119,12 +156,12 @@ def test_node_that_the_runtime_does_not_load_is_named(plant: Plant) -> None:
 
 
 @pytest.mark.parametrize("name", ["before", "if", "loop", "after"])
-def test_model_is_cut_around_bodies_and_not_inside(name: str, plant: Plant) -> None:
+def test_model_is_cut_around_bodies_and_not_inside(name: str, plant_here: Plant) -> None:
     model = read(BODIES)
     low = low_of(model)
     feeds = {"x": draw(4, 4), "flag": np.array(True)}
     assert mezzo.blame(model, low, feeds, target=TARGET).finding is Finding.NEITHER
-    plant(fault(next(node.output[0] for node in low.graph.node if node.name == name), error=0.5))
+    plant_here(fault(next(node.output[0] for node in low.graph.node if node.name == name), error=0.5))
     assert names_of(mezzo.blame(model, low, feeds, target=TARGET)) == [name]
 
 

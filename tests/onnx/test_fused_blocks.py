@@ -288,13 +288,16 @@ def test_random_models_compute_what_their_emulation_says() -> None:
         for tensor in model.graph.initializer:
             if tensor.data_type != onnx.TensorProto.FLOAT or len(tensor.dims) != 2 or tensor.name == "default":
                 continue
-            for axis, scales in itertools.product((0, 1), (F16, F32)):
-                storage = replace(
-                    FUSED, bits=rng.choice([4, 8]), axis=axis, is_symmetric=rng.random() < 0.5, scale_dtype=scales
-                )
+            tried = [
+                replace(FUSED, bits=rng.choice([4, 8]), axis=axis, is_symmetric=rng.random() < 0.5, scale_dtype=scales)
+                for axis, scales in itertools.product((0, 1), (F16, F32))
+            ]
+            for storage in tried:
                 try:
                     mezzo.convert(model, plan=replace(plan, in_blocks=((f"weight {tensor.name}", storage),)))
-                except ContractError:
+                except ContractError as error:
+                    if "which is no MatMul, Gemm or Gather" in str(error) or "not as operand 1 alone" in str(error):
+                        break  # whatever the storage
                     continue
                 storages[tensor.name] = storage
                 break

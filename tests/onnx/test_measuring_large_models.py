@@ -19,6 +19,7 @@ from mezzo.onnx.files import files, runnable_model, save
 from mezzo.planner.options import Options, read_options
 from mezzo.tuning.costs import table_costs
 from mezzo.tuning.measured_costs import Measurement, measure
+from mezzo.tuning.timing.interleaved_timing import Turning
 
 _TEXT = """<ir_version: 10, opset_import: ["" : 21]>
 g (float[16,64] x) => (float[16,64] y)
@@ -82,6 +83,7 @@ def test_costs_of_operators_are_measured(large: Path) -> None:
 
 def test_tune_times_the_result_beside_fp32_and_what_convert_gives(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mezzo.api.tune.measure_target", by_table)
+    monkeypatch.setattr("mezzo.tuning.timing.final_benchmark.USUAL", Turning(starts=2, rounds=8, seconds=None))
     result = large.with_name("tuned.onnx")
     found = mezzo.tune(
         large, result, data=batches(8), max_error=0.05, measure=True, target="onnxruntime-cpu", to="fp16"

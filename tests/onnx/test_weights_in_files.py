@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -232,26 +233,30 @@ def test_the_reference_evaluator_gets_the_weights(road: str, tmp_path: Path, mon
     assert is_same(held["y"], found["y"])
 
 
+def _answers_of(model: Any) -> list[Any]:
+    data = [*FEEDS]
+    return [
+        mezzo.ranges(model, data),
+        mezzo.compare(model, mezzo.convert(MODEL, exclude=["Loop*"]).model, data),
+        mezzo.sensitivity(model, data, max_runs=6),
+        mezzo.convert(model, data=data).plan.edits,
+        mezzo.convert(model, data=data, to="int8", correct="none").plan.quantized,
+        mezzo.sensitivity(model, data, to="int8", max_runs=3),
+        mezzo.sensitivity(model, data, to="int8", calibrator="none", max_runs=3),
+    ]
+
+
+@cache
+def _answers_in_memory() -> list[Any]:
+    return _answers_of(MODEL)
+
+
 @pytest.mark.parametrize("road", ROADS)
 def test_verbs_say_the_same(road: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = [*FEEDS]
-    low = mezzo.convert(MODEL, exclude=["Loop*"]).model
-
-    def ask(model: Any) -> list[Any]:
-        return [
-            mezzo.ranges(model, data),
-            mezzo.compare(model, low, data),
-            mezzo.sensitivity(model, data, max_runs=6),
-            mezzo.convert(model, data=data).plan.edits,
-            mezzo.convert(model, data=data, to="int8", correct="none").plan.quantized,
-            mezzo.sensitivity(model, data, to="int8", max_runs=3),
-            mezzo.sensitivity(model, data, to="int8", calibrator="none", max_runs=3),
-        ]
-
-    expected = ask(MODEL)
+    expected = _answers_in_memory()
     opened = open_by(road, tmp_path, monkeypatch)
     source = opened.path or MODEL
-    for wanted, found in zip(expected, ask(source), strict=True):
+    for wanted, found in zip(expected, _answers_of(source), strict=True):
         assert _without_names(wanted) == _without_names(found).replace(str(source), "")
 
 

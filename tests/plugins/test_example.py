@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx
 import onnx.parser
 import pytest
-from command_lines import SMALL
+from command_lines import SMALL, classifier
 
 import mezzo
 
@@ -68,7 +68,8 @@ def test_conversion_heeds_all_of_them(site: Path, tmp_path: Path) -> None:
 
 
 def test_metric_of_the_package_is_used(site: Path, tmp_path: Path) -> None:
-    digits = _EXAMPLE.parent / "digits"
-    call(site, "convert", digits / "digits.onnx", tmp_path / "typed.onnx")
-    words = ("--data", digits / "heldout.npz", "--labels", "label", "--metric", "acme-accuracy", "--max-drop", "0.01")
-    assert "acme-accuracy" in call(site, "compare", digits / "digits.onnx", tmp_path / "typed.onnx", *words)
+    onnx.save(classifier(), tmp_path / "model.onnx")
+    call(site, "convert", tmp_path / "model.onnx", tmp_path / "typed.onnx")
+    data = _EXAMPLE.parent / "digits" / "heldout.npz"
+    words = ("--data", data, "--labels", "label", "--metric", "acme-accuracy", "--max-drop", "0.01")
+    assert "acme-accuracy" in call(site, "compare", tmp_path / "model.onnx", tmp_path / "typed.onnx", *words)

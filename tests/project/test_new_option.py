@@ -92,7 +92,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _run(copy: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "COLUMNS": "200", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "COLUMNS": "200"}
     return subprocess.run([sys.executable, *words], cwd=copy, env=environment, capture_output=True, text=True)
 
 

@@ -32,9 +32,13 @@ def fault(node: str, *, error: float = 0.05, before: str | None = None, dies: bo
 
 
 def load(path: Path, threads: int | None) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
+    return load_proto(onnx.load(os.fspath(path)))
+
+
+def load_proto(model: onnx.ModelProto) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
+    """Load a model, into which the fault is written."""
     from mezzo.onnx.run.session import Engine, native_session
 
-    model = onnx.load(os.fspath(path))
     if VARIABLE in os.environ:
         _plant(model, **json.loads(os.environ[VARIABLE]))
     return native_session(model, Engine.ONNXRUNTIME).run

@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from command_lines import classifier
 from model_texts import CANCELS, OFFSET
 from test_repair_beside_quantization import LAYERS_DATA, layers
 from test_resuming import Ending
@@ -46,7 +47,8 @@ class Case:
 def case_of(name: str, folder: Path) -> Case:
     if name == "int8":
         options = {"to": "int8", "labels": ["label"], "batch_size": 90, "correct": "none"}
-        return Case(DIGITS / "digits.onnx", DIGITS / "heldout.npz", options)
+        onnx.save(classifier(), folder / "model.onnx")
+        return Case(folder / "model.onnx", DIGITS / "heldout.npz", options)
     (folder / "data").mkdir()
     if name == "int8,fp16":
         onnx.save(layers(), folder / "model.onnx")
@@ -158,7 +160,7 @@ def test_a_hostile_file_is_one_line_and_nothing_is_written(
     with pytest.raises(InputError, match=message) as raised:
         case.run(tmp_path / "out.onnx", tmp_path / "state.json")
     assert "\n" not in str(raised.value)
-    assert [path.name for path in tmp_path.iterdir() if "state" not in path.name] == []
+    assert [path.name for path in tmp_path.iterdir() if "state" not in path.name] == ["model.onnx"]
 
 
 def test_a_state_of_other_options_is_refused(tmp_path: Path) -> None:

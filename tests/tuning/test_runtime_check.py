@@ -29,6 +29,7 @@ from mezzo.onnx.run.session import native_session
 from mezzo.report.records.account import describe_conversion, schema
 from mezzo.report.records.headline import ResultStanding
 from mezzo.tuning.repair import runtime_check
+from mezzo.tuning.timing.interleaved_timing import LEAST_ROUNDS, Turning
 
 pytestmark = pytest.mark.on_runtime
 MODEL = """<ir_version: 10, opset_import: ["" : 20]>
@@ -136,6 +137,9 @@ def on(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
     gains = Machine("x86_64", ("avx2", "amx_int8", "amx_bf16"))
     monkeypatch.setattr("mezzo.conversion.decided.find_machine", lambda: gains)
+    # As many turns as are timed at least: the stand-in's take no time, and a second would have a hundred thousand.
+    few = Turning(starts=1, rounds=LEAST_ROUNDS, seconds=None)
+    monkeypatch.setattr("mezzo.tuning.repair.runtime_runs._TURNING", few)
 
     def convert(runtime: Runtime, verb: Callable[..., Any] = mezzo.convert, **options: Any) -> Any:
         def stopwatch(profiler: OnnxProfiler, target: str, feeds: Mapping[str, Any], loading: Loading) -> Standin:

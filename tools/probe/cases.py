@@ -6,6 +6,7 @@ An operator has a model for every set of attributes at its newest version, and o
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 import numpy as np
 import onnx
@@ -56,11 +57,13 @@ class Question:
         return f"{self.dialect} {self.op}"
 
 
-def onnx_questions(max_opset: int | None) -> Iterator[Question]:
-    """Questions on ONNX's operators at every version in opsets up to `max_opset`."""
+def onnx_questions(max_opset: int | None, pattern: str = "*") -> Iterator[Question]:
+    """Questions on ONNX's operators whose names match, at every version in opsets up to `max_opset`."""
     by_case: dict[tuple[str, int, tuple[tuple[str, object], ...]], list[tuple[onnx.ModelProto, Feeds]]] = {}
     for model, feeds in _test_models():
         node = model.graph.node[0]
+        if not fnmatchcase(node.op_type.lower(), pattern.lower()):
+            continue
         versions = _versions(node.op_type, max_opset)
         for version in versions:
             attributes = tuple(sorted(NodeAttributes(node).items())) if version == versions[-1] else ()

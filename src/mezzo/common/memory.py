@@ -89,7 +89,12 @@ _bound: ContextVar[MemoryLimit | None] = ContextVar("memory", default=None)
 
 def current_memory_limit() -> MemoryLimit:
     """The memory limit in effect: the caller's, else a share of the memory available now."""
-    return _bound.get() or _most_of_what_is_free()
+    return caller_memory_limit() or most_of_what_is_free()
+
+
+def caller_memory_limit() -> MemoryLimit | None:
+    """The caller's memory limit, if any."""
+    return _bound.get()
 
 
 @contextmanager
@@ -114,7 +119,7 @@ def memory(
         InputError: the size is invalid, this process exceeds it, or something inside does not fit.
     """
     limit = (
-        _most_of_what_is_free()
+        most_of_what_is_free()
         if size is None
         else MemoryLimit(bound_bytes=_read(size), is_asked=True)
     )
@@ -158,7 +163,8 @@ def _read(size: str | int) -> int:
     return size_bytes
 
 
-def _most_of_what_is_free() -> MemoryLimit:
+def most_of_what_is_free() -> MemoryLimit:
+    """The default limit: a share of the memory available now. Reads a dozen files of the system."""
     total_and_free = find_memory()
     return MemoryLimit(
         bound_bytes=None if total_and_free is None else int(total_and_free[1] * _SHARE),

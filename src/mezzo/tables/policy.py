@@ -264,7 +264,8 @@ class Policy:
         lift: Lift | None = None
         for tier in (Tier.TYPE, Tier.PRESET):
             for candidate in self.rules:
-                if candidate.tier is not tier or not candidate.fires(key, row, low, self.formats):
+                # Few rules fire: their tier is found out afterwards.
+                if not candidate.fires(key, row, low, self.formats) or candidate.tier is not tier:
                     continue
                 if not (lifts and candidate.is_lifted_by_ranges):
                     return replace(candidate.verdict(), lift=lift)

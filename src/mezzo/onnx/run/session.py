@@ -11,6 +11,7 @@ import logging
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,12 @@ import onnx
 
 from mezzo.common.errors import ContractError, InputError, ModelError
 from mezzo.common.machine import give_back_memory
-from mezzo.common.memory import current_memory_limit, is_out_of_memory
+from mezzo.common.memory import (
+    MemoryLimit,
+    caller_memory_limit,
+    is_out_of_memory,
+    most_of_what_is_free,
+)
 from mezzo.onnx.files.runnable_model import RunnableModel
 from mezzo.onnx.files.weights import Weights, let_all_go
 from mezzo.onnx.protos.graphs import stored_names
@@ -72,13 +78,19 @@ class Session:
         self._settings = settings
         self._runner: Any = None
         self._may_fall_back = engine is None
-        self._memory = current_memory_limit()
-        if self._memory.is_asked:
+        self._caller_limit = caller_memory_limit()
+        self._is_limited = self._caller_limit is not None and self._caller_limit.is_asked
+        if self._is_limited:
             silence_runtime()
         self._segmented: Segmented | None = None
         self._is_cuttable = True
         self._prepared: dict[str, Underway] = {}
         self._load()
+
+    @cached_property
+    def _memory(self) -> MemoryLimit:
+        """The limit in effect; what is available is found out where it matters."""
+        return self._caller_limit or most_of_what_is_free()
 
     @property
     def width(self) -> int:
@@ -89,12 +101,12 @@ class Session:
     def is_in_one_piece(self) -> bool:
         """Whether ONNX Runtime has the whole model loaded, without a limit of memory."""
         is_native = self.engine is Engine.ONNXRUNTIME and self._segmented is None
-        return is_native and not self._memory.is_asked
+        return is_native and not self._is_limited
 
     @property
     def may_load_again(self) -> bool:
         """Whether the model may be needed again after loading, to run in segments."""
-        return self._memory.is_asked
+        return self._is_limited
 
     def prepare(self, many: Sequence[Mapping[str, Datum]]) -> None:
         """Run the next feeds of `run` together if in segments; `run` raises their errors."""
@@ -204,14 +216,14 @@ class Session:
     # -- in segments -------------------------------------------------------------------------------
 
     def _is_refused(self, error: Exception) -> bool:
-        return self._memory.is_asked and is_out_of_memory(error)
+        return self._is_limited and is_out_of_memory(error)
 
     def _cut(self, model: onnx.ModelProto, weights: Mapping[str, Array]) -> bool:
         """Prepare to run in segments; returns whether that is possible."""
         if self._is_cuttable:
             self._segmented = cut_model(model, weights, self._settings, self._memory)
             self._is_cuttable = self._segmented is not None
-        if self._segmented is None and self._memory.is_asked:
+        if self._segmented is None and self._is_limited:
             _log.debug("the model cannot be cut, and is run in one piece")
         self._runner, self._fed = None, {}
         return self._segmented is not None

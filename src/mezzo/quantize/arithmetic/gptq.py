@@ -189,16 +189,20 @@ def _round_outputs(
     block, (low, high) = storage.block, storage_span(storage.dtype)
     scales = np.empty((-(-inputs // block), outputs), np.float32)
     zeros, integers = np.empty(scales.shape, np.int32), np.empty(weights.shape, np.int32)
+    # Of the block at hand: its scales, zero points and bounds of the levels.
+    scale = zero = least = most = np.empty(0, np.float32)
 
     def to_grid(at: int, remaining: Floats) -> Floats:
+        nonlocal scale, zero, least, most
         number = at // block
         if at % block == 0:
             padded = np.zeros((outputs, block), np.float32)
             padded[:, : inputs - at] = remaining[at : at + block].T
             _, scales[number], zeros[number] = base.round(padded, storage)
-        scale, zero = scales[number], zeros[number].astype(np.float32)
+            scale, zero = scales[number], zeros[number].astype(np.float32)
+            least, most = low - zero, high - zero
         levels = np.rint(remaining[at] / scale)
-        np.minimum(np.maximum(levels, low - zero, out=levels), high - zero, out=levels)
+        np.minimum(np.maximum(levels, least, out=levels), most, out=levels)
         integers[at] = levels + zero
         return np.asarray(levels * scale)
 
@@ -227,7 +231,7 @@ def _round_rows(
         errors = np.empty((end - start, remaining.shape[1]), remaining.dtype)
         for at in range(start, end):
             errors[at - start] = (remaining[at] - rounded(at, remaining)) / feedback[at, at]
-            remaining[at + 1 : end] -= np.outer(feedback[at, at + 1 : end], errors[at - start])
+            remaining[at + 1 : end] -= feedback[at, at + 1 : end, None] * errors[at - start]
         remaining[end:] -= feedback[start:end, end:].T @ errors
 
 

@@ -38,6 +38,8 @@ def recover_grids(
         at, scales = at[scales > 0.0], scales[scales > 0.0]
         may_fit = _is_near(numbers[at, :_PROBED] / scales[:, None].astype(np.float64))
         at, scales = at[may_fit], scales[may_fit]
+        if not at.size:
+            continue
         steps = numbers[at] / scales[:, None].astype(np.float64)
         integers = np.rint(steps)
         # Zero is in every grid: with no negative element its integer is the lowest.
