@@ -290,3 +290,27 @@ def test_answers_that_are_wrong_on_the_data_are_told(factor: float, is_wrong: bo
         within = mezzo.torch.compile(module, to="int8", data=data, freeze=True, max_error=0.1)
         assert float((within(x) - module(x)).norm() / module(x).norm()) <= 0.1
         assert account(within).graphs[0].int8_products == 2
+
+
+def test_ranges_of_rows_take_the_place_of_scales_of_data_that_give_wrong_answers(tmp_path: Path) -> None:
+    """The first token is a hundred times the others, as in language models, and each row is normalized at the end."""
+
+    def draw(seed: int) -> torch.Tensor:
+        tokens = torch.randn(2, 8, 64, generator=torch.Generator().manual_seed(seed))
+        tokens[:, 0] *= 100.0
+        return tokens
+
+    module = nn.Sequential(nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 64), nn.LayerNorm(64)).eval()
+    data = [draw(seed) for seed in range(12)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        run = mezzo.torch.compile(module, to="int8", data=data, freeze=True)
+        answer, right = run(draw(99)), module(draw(99))
+    assert float((answer - right).norm() / right.norm()) < 0.02
+    (plan,) = run.plans
+    assert len(plan.dynamic) == account(run).graphs[0].int8_products == 2
+    assert any("matmuls find the range of each row as they run" in note for note in plan.notes)
+    mezzo.torch.save_plan(run, tmp_path / "plan.json")
+    torch._dynamo.reset()
+    again = mezzo.torch.compile(module, plan=tmp_path / "plan.json", freeze=True)
+    assert torch.equal(again(draw(99)), answer)

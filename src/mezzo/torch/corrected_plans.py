@@ -15,7 +15,7 @@ from mezzo.torch.capturing import CapturedGraph, captured_graphs
 from mezzo.torch.compiler.settings import CompilerSettings
 from mezzo.torch.saved_plans import SavedPlans, spell_plans
 from mezzo.tuning.repair.attempts import check, is_wrong
-from mezzo.tuning.repair.runtime_check import convert_planned
+from mezzo.tuning.repair.runtime_check import at_run_time, convert_planned, static_products
 
 
 def corrected_plans(
@@ -33,7 +33,9 @@ def corrected_plans(
 
 
 def _corrected(captured: CapturedGraph) -> Plan:
-    """The plan of a graph. Warns if its answers are wrong on the data that judges."""
+    """The plan of a graph. If its answers are wrong on the data that judges, matmuls find ranges at
+    run time; warns if they are wrong even then.
+    """
     model, options, session = captured.opened()
     options = with_parameters(model, options, session)
     model, options = correct_parameters(model, options, session)
@@ -44,9 +46,18 @@ def _corrected(captured: CapturedGraph) -> Plan:
         planned = replace(planned, decided=better.decided, result=better.result)
     comparison = check(model, planned, session.judging)
     if is_wrong(comparison):
-        warnings.warn(
-            f"answers in INT8 are wrong on {session.judging.name}:"
-            f" {comparison.verdict.because}; give max_error, which keeps what errs in floats",
-            stacklevel=2,
+        because, name = comparison.verdict.because, session.judging.name
+        rows = at_run_time(model, planned, static_products(planned))
+        if rows is None or is_wrong(check(model, rows, session.judging)):
+            warnings.warn(
+                f"answers in INT8 are wrong on {name}: {because}; give max_error, which keeps what"
+                " errs in floats",
+                stacklevel=2,
+            )
+            return planned.decided.plan
+        note = (
+            f"with ranges of data the answers are wrong on {name} ({because}): matmuls find the"
+            " range of each row as they run"
         )
+        return replace(rows.decided.plan, notes=(*rows.decided.plan.notes, note))
     return planned.decided.plan

@@ -244,7 +244,7 @@ class _Check:
         assert outcome.products is not None, "they were counted"
         names, candidate = {*outcome.products.in_floats}, self.now
         late = frozenset(names) - (candidate.options.planning.dynamic or frozenset())
-        other = self._at_run_time(candidate, late) if late else None
+        other = at_run_time(self.model, candidate, late) if late else None
         if other is not None:
             dynamic_outcome = self.runs.see(other.result)
             if (
@@ -266,26 +266,14 @@ class _Check:
         self._tell(because, units)
         return self.runs.see(self.now.result)
 
-    def _at_run_time(self, candidate: PlannedResult, names: frozenset[str]) -> PlannedResult | None:
-        """The result with these layers dynamically quantized; None if the target does not support
-        it for all of them.
-        """
-        planning = candidate.options.planning
-        quantized = planning.line.quantized_format
-        if quantized is None or planning.is_dynamic or not planning.target.finds_ranges(quantized):
-            return None
-        dynamic = (planning.dynamic or frozenset(candidate.decided.plan.dynamic)) | names
-        dynamic_result = convert_planned(
-            self.model, replace(candidate.options, planning=replace(planning, dynamic=dynamic))
-        )
-        return dynamic_result if names <= {*dynamic_result.decided.plan.dynamic} else None
-
     # -- speed -------------------------------------------------------------------------------------
 
     def _with_late_ranges(self, outcome: Seen) -> Seen:
         """Use dynamic quantization where supported, if measurably faster than static."""
-        names = self._static_products()
-        late = self._at_run_time(self.now, names) if names else None
+        names = static_products(self.now)
+        # Fewer than half would not decide the timing.
+        is_most = 2 * len(names) > sum(map(_has_weight, self.now.decided.quantized_units))
+        late = at_run_time(self.model, self.now, names) if is_most else None
         if late is None:
             return outcome
         dynamic_outcome = self.runs.see(late.result)
@@ -305,28 +293,6 @@ class _Check:
             f"{self.runtime}: {_count(names)} find ranges at run time, which makes the model {ends}"
         )
         return dynamic_outcome
-
-    def _static_products(self) -> frozenset[str]:
-        """The statically quantized layers that the target could quantize dynamically; empty if they
-        are fewer than half of all, as the others would decide the timing.
-        """
-        planning, decided = self.now.options.planning, self.now.decided
-        nodes, dtype = decided.reading.graph.nodes, planning.line.quantized_format
-        products = [
-            unit
-            for unit in decided.quantized_units
-            if any(read.operand.is_weight for read in unit.reads)
-        ]
-        names = set[str]()
-        for unit in products:
-            node = nodes[unit.nodes[0]]
-            assert dtype is not None, "units run quantized"
-            kernels = planning.target.quantized_kernels(
-                dtype, *node.signature.operator, node.attributes
-            )
-            if not unit.kernel.is_dynamic and any(kernel.is_dynamic for kernel in kernels):
-                names.add(node.name)
-        return frozenset(names) if 2 * len(names) > len(products) else frozenset()
 
     def _time(self, outcome: Seen, may_change: bool) -> tuple[Timing | None, Seen]:
         """Time the result against FP32, and against floats alone if the plan has a low float. If it
@@ -431,6 +397,43 @@ def convert_planned(model: "Model", options: Options) -> PlannedResult:
     """Plan and convert a model."""
     decided, result = convert_model(model, options, None)
     return PlannedResult(decided=decided, result=result, options=options)
+
+
+def static_products(planned: PlannedResult) -> frozenset[str]:
+    """The statically quantized layers that the target could quantize dynamically."""
+    planning, decided = planned.options.planning, planned.decided
+    nodes, dtype = decided.reading.graph.nodes, planning.line.quantized_format
+    names = set[str]()
+    for unit in filter(_has_weight, decided.quantized_units):
+        node = nodes[unit.nodes[0]]
+        assert dtype is not None, "units run quantized"
+        kernels = planning.target.quantized_kernels(
+            dtype, *node.signature.operator, node.attributes
+        )
+        if not unit.kernel.is_dynamic and any(kernel.is_dynamic for kernel in kernels):
+            names.add(node.name)
+    return frozenset(names)
+
+
+def at_run_time(
+    model: "Model", planned: PlannedResult, names: frozenset[str]
+) -> PlannedResult | None:
+    """The result with these layers dynamically quantized; None if the target does not support it
+    for all of them.
+    """
+    planning = planned.options.planning
+    quantized = planning.line.quantized_format
+    if quantized is None or planning.is_dynamic or not planning.target.finds_ranges(quantized):
+        return None
+    dynamic = (planning.dynamic or frozenset(planned.decided.plan.dynamic)) | names
+    dynamic_result = convert_planned(
+        model, replace(planned.options, planning=replace(planning, dynamic=dynamic))
+    )
+    return dynamic_result if names <= {*dynamic_result.decided.plan.dynamic} else None
+
+
+def _has_weight(unit: "QuantizedUnit") -> bool:
+    return any(read.operand.is_weight for read in unit.reads)
 
 
 def _count(names: "Collection[str]") -> str:
