@@ -320,6 +320,38 @@ def test_random_modules_answer_within_their_steps(seed: int, monkeypatch: pytest
             assert error(compiled, exported) < 0.1  # ties may round to either of two neighbours
 
 
+def in_steps(x: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
+    """FP64 numbers as U8 holds them in a range with 0."""
+    low, high = low.clamp(max=0), high.clamp(min=0)
+    scale = (high - low) / 255
+    zero = (-low / scale).round()
+    return ((x / scale).round() + zero).clamp(0, 255).sub(zero) * scale
+
+
+@needs_kernels
+@pytest.mark.parametrize("change", [lambda x: x, lambda x: x.abs() + 1.0, lambda x: -x.abs()], ids=["", "+", "-"])
+@pytest.mark.parametrize("sizes", [(5, 64), (2, 3, 64)], ids=str)
+@pytest.mark.parametrize("make", [Turned, lambda: nn.Linear(64, 48), lambda: nn.Linear(64, 48, bias=False)])
+def test_the_numbers_are_those_of_rows_in_u8_by_channels_in_s8(
+    make: Callable[[], nn.Module],
+    sizes: tuple[int, ...],
+    change: Callable[[torch.Tensor], torch.Tensor],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    generate_no_code(monkeypatch)
+    module, x = make().eval(), change(rows(7, *sizes))
+    program = converted(export(module, (x,)))
+    run, fixed = dynamic(module), dynamic(module, freeze=True)
+    weight = module.weight.double()
+    weight = weight.T if isinstance(module, Turned) else weight
+    (scales,) = (torch.tensor(how.scales).double() for _, how in program.plan.quantized if how.axis is not None)
+    weight = (weight / scales[:, None]).round().clamp(-127, 127) * scales[:, None]
+    numbers = in_steps(x.double(), x.double().amin(-1, keepdim=True), x.double().amax(-1, keepdim=True))
+    bias = 0.0 if module.bias is None else module.bias.double()
+    for answer in (program.model.module()(x), run(x), fixed(x)):
+        assert error(answer, numbers @ weight.T + bias) < 32 * 2**-24  # FP32 sums of 64, of numbers that cancel
+
+
 @needs_kernels
 @is_frozen
 def test_no_row_depends_on_another(is_frozen: bool, monkeypatch: pytest.MonkeyPatch) -> None:
