@@ -28,6 +28,7 @@ from mezzo.torch.compiler.compiled import account
 from mezzo.torch.onednn import int8_kernels
 from mezzo.torch.onednn.int8_epilogues import fuse_int8
 from mezzo.torch.onednn.int8_kernels import multiplies_int8
+from mezzo.torch.operators import STORED
 
 needs_kernels = pytest.mark.skipif(not multiplies_int8(IN_PAIRS), reason="oneDNN has no INT8 matmuls on this machine")
 is_frozen = pytest.mark.parametrize("is_frozen", [True, False])
@@ -256,7 +257,8 @@ def test_what_reads_the_same_values_shares_their_range(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(passes, "fuse_int8", fuse)
     dynamic(Block())(rows(99, 2, 3, 64))
-    assert [calls[0][target] for target in (int8_kernels.INT8_LINEAR, QUANTIZE_TENSOR)] == [6, 4]
+    # Where rows are stored, their range and their integers do not compute them twice.
+    assert [calls[0][target] for target in (int8_kernels.INT8_LINEAR, QUANTIZE_TENSOR, STORED)] == [6, 4, 4]
     shared = called(converted(export(Block().eval(), (rows(0, 2, 3, 64),))).model.graph)
     assert shared[QUANTIZE_TENSOR] == 4
 

@@ -8,14 +8,22 @@ from dataclasses import replace
 from typing import Any
 
 from mezzo.contracts.corrections import BIAS
+from mezzo.contracts.frontend import Model
 from mezzo.contracts.plans import Plan
+from mezzo.numerics.data.datasets import Dataset
+from mezzo.numerics.measures import Comparison
 from mezzo.quantize.calibration import with_parameters
 from mezzo.quantize.corrections import correct_biases, correct_parameters
 from mezzo.torch.capturing import CapturedGraph, captured_graphs
 from mezzo.torch.compiler.settings import CompilerSettings
 from mezzo.torch.saved_plans import SavedPlans, spell_plans
 from mezzo.tuning.repair.attempts import check, is_wrong
-from mezzo.tuning.repair.runtime_check import at_run_time, convert_planned, static_products
+from mezzo.tuning.repair.runtime_check import (
+    PlannedResult,
+    at_run_time,
+    convert_planned,
+    static_products,
+)
 
 
 def corrected_plans(
@@ -34,7 +42,7 @@ def corrected_plans(
 
 def _corrected(captured: CapturedGraph) -> Plan:
     """The plan of a graph. If its answers are wrong on the data that judges, matmuls find ranges at
-    run time; warns if they are wrong even then.
+    run time if that errs less; warns if they are wrong even then.
     """
     model, options, session = captured.opened()
     options = with_parameters(model, options, session)
@@ -46,18 +54,32 @@ def _corrected(captured: CapturedGraph) -> Plan:
         planned = replace(planned, decided=better.decided, result=better.result)
     comparison = check(model, planned, session.judging)
     if is_wrong(comparison):
-        because, name = comparison.verdict.because, session.judging.name
-        rows = at_run_time(model, planned, static_products(planned))
-        if rows is None or is_wrong(check(model, rows, session.judging)):
-            warnings.warn(
-                f"answers in INT8 are wrong on {name}: {because}; give max_error, which keeps what"
-                " errs in floats",
-                stacklevel=2,
-            )
-            return planned.decided.plan
-        note = (
-            f"with ranges of data the answers are wrong on {name} ({because}): matmuls find the"
-            " range of each row as they run"
+        planned, comparison = _with_ranges_of_rows(model, planned, comparison, session.judging)
+    if is_wrong(comparison):
+        warnings.warn(
+            f"answers in INT8 are wrong on {session.judging.name}: {comparison.verdict.because};"
+            " give max_error, which keeps what errs in floats",
+            stacklevel=2,
         )
-        return replace(rows.decided.plan, notes=(*rows.decided.plan.notes, note))
     return planned.decided.plan
+
+
+def _with_ranges_of_rows(
+    model: Model, planned: PlannedResult, comparison: Comparison, data: Dataset
+) -> tuple[PlannedResult, Comparison]:
+    """A result that is wrong on data, and how wrong, or the same with matmuls that find ranges of
+    rows at run time if that errs less.
+    """
+    other = at_run_time(model, planned, static_products(planned))
+    if other is None:
+        return planned, comparison
+    better, before = check(model, other, data), comparison.verdict
+    if better.verdict.error.estimate >= before.error.estimate:
+        return planned, comparison
+    note = (
+        f"with ranges of data the answers are wrong on {data.name} ({before.because}): matmuls find"
+        " the range of each row as they run"
+    )
+    plan = other.decided.plan
+    decided = replace(other.decided, plan=replace(plan, notes=(*plan.notes, note)))
+    return replace(other, decided=decided), better
