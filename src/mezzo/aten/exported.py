@@ -136,8 +136,7 @@ class _Exporter:
                 constant = self.graph.create_node("get_attr", name)
             constant.meta = dict(node.meta)
             node.replace_all_uses_with(constant)
-            self.graph.erase_node(node)
-            self._erase_unread(path)
+            self._erase_unread(path[1:])
 
     def _exchange(self) -> None:
         """Store the weights that corrections have changed."""
@@ -214,7 +213,7 @@ class _Exporter:
 
     def _erase_unread(self, path: Sequence[fx.Node]) -> None:
         for node in reversed(path):
-            if not node.users and node.op == "call_function" and not node._erased:
+            if not node.users:
                 self.graph.erase_node(node)
 
     def _converted(self, weight: torch.Tensor, path: Sequence[fx.Node]) -> torch.Tensor:

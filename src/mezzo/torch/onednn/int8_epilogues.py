@@ -91,9 +91,10 @@ def _store_rows(graph: fx.Graph) -> None:
     for low in graph.find_nodes(op="call_function", target=_ATEN.amin.default):
         source = low.args[0]
         readers = {user for user in source.users if user.target in ROW_OPERATORS}
-        if low.args[1:] != ([-1], True) or len(readers) < len(Rows._fields):
+        is_range = low.args[1:] == ([-1], True) and len(readers) >= len(Rows._fields)
+        if not is_range or source.op == "placeholder":
             continue
-        with graph.inserting_before(source.next):
+        with graph.inserting_before(min(readers)):
             stored = CallInserter(graph, source).call(STORED, source)
         source.replace_all_uses_with(stored, delete_user_cb=lambda user, of=readers: user in of)
 

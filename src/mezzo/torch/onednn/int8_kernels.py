@@ -2,8 +2,8 @@
 
 Inductor's own calls of these kernels demand constant weights. As for packed floats, graphs contain
 empty tensors in place of packed weights and their scales. Activations are U8 or S8 with one scale,
-weights S8 with a scale for each output channel,
-which is the first axis. `in_pairs`: kernels add the products of two neighbours in INT16.
+weights S8 with a scale for each output channel, which is the first axis. `in_pairs`: kernels add
+the products of two neighbours in INT16.
 """
 
 import functools
@@ -75,8 +75,7 @@ def _linear(
     if other is None:
         return ONEDNN.qlinear_pointwise(*operands, bias, scale, zero, dtype, after, [], how)
     addition: Any = (*PLAIN, "add", 1.0, after, [], how)
-    kernel = ONEDNN.qlinear_pointwise.binary
-    return kernel(*operands, other, bias, scale, zero, dtype, *addition)
+    return ONEDNN.qlinear_pointwise.binary(*operands, other, bias, scale, zero, dtype, *addition)
 
 
 def _fake_linear(

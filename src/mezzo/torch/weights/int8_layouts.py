@@ -54,7 +54,7 @@ class Int8Scales(OfChannels):
     """The scales of the channels."""
 
     def spell(self, call: Call, weight: Any, scales: Any = None) -> Any:
-        return scales or self.scales_of(call, self.by_channel(call, weight))
+        return self.scales_of(call, self.by_channel(call, weight)) if scales is None else scales
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
