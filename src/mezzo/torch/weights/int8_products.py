@@ -64,7 +64,14 @@ def call_int8_kernels(
     layouts: dict[fx.Node, WeightLayout] = {}
     for weight, floats in list(_quantized(graph)):
         planned = floats.args[1] if weight in constants else None
-        write = _Writer(graph, weight, planned, in_pairs, slots.get(weight), layouts)
+        write = _Writer(
+            graph=graph,
+            weight=weight,
+            planned=planned,
+            in_pairs=in_pairs,
+            slots=slots.get(weight),
+            layouts=layouts,
+        )
         readers, sums = readers_of(floats), list(_sums_of(floats))
         products = [product for product in readers if product is not None and _has_kernel(product)]
         if not sums or len(products) + len(sums) == len(readers):  # else the sums are of floats
@@ -102,7 +109,7 @@ def _sums_of(floats: fx.Node) -> Iterator[tuple[fx.Node, bool]]:
                 yield call, (call.args[1] == [0]) != is_turned
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Writer:
     """Writes the calls that read one weight. `planned`: the scales of a weight that is constant; a
     second layout of another is made at every call.
