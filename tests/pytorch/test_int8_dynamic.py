@@ -470,6 +470,12 @@ def test_what_fails_its_self_test_stays_in_floats_and_says_so(monkeypatch: pytes
     }
 
 
+def test_a_kernel_with_a_wrong_scale_fails_its_self_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = int8_kernels.INT8_LINEAR
+    monkeypatch.setattr(int8_kernels, "INT8_LINEAR", lambda *given: real(*given[:6], given[6] * 1.01, *given[7:]))
+    assert not int8_kernels._linear_holds(IN_PAIRS)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
