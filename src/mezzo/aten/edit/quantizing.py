@@ -45,7 +45,6 @@ ROW_OPERATORS = frozenset(
         _ATEN.sub.Tensor,
         _ATEN.mul.Tensor,
         _ATEN.div.Tensor,
-        _ATEN.neg.default,
         _ATEN.reciprocal.default,
         _ATEN.round.default,
     }

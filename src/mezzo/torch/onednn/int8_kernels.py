@@ -49,7 +49,7 @@ def _integers(weight: Any, scales: Any) -> Any:
     return QUANTIZE_CHANNELS(weight, scales, zeros, *about)
 
 
-def _fake_scales(weight: Any, in_pairs: bool) -> Any:
+def _fake_of_channels(weight: Any, _: Any) -> Any:
     return weight.new_empty(len(weight))
 
 
@@ -122,12 +122,10 @@ def _fake_convolution(
 
 
 INT8_SCALES: Any = define(
-    "int8_scales(Tensor weight, bool in_pairs) -> Tensor", _scales, _fake_scales
+    "int8_scales(Tensor weight, bool in_pairs) -> Tensor", _scales, _fake_of_channels
 )
 INT8_SUMS: Any = define(
-    "int8_sums(Tensor weight, Tensor scales) -> Tensor",
-    _sums,
-    lambda weight, scales: weight.new_empty(len(weight)),
+    "int8_sums(Tensor weight, Tensor scales) -> Tensor", _sums, _fake_of_channels
 )
 # Tells a compiler how many numbers an input of a graph will hold.
 HELD_SUMS: Any = define(

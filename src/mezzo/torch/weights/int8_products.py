@@ -136,7 +136,7 @@ class _Writer:
         scaling = Int8Scales(in_pairs=self.in_pairs, is_transposed=is_transposed)
         with graph.inserting_before(product.call):
             packed = self._form(build, layout, "packed")
-            scales = self.planned or self._form(build, scaling, "scales")
+            scales = self._form(build, scaling, "scales")
             operands = (packed, scales, product.bias, None)
             if not isinstance(packing, PackedFilter):
                 about = (*product.about, *of_x, *PLAIN, torch.float32, *NOTHING)
@@ -167,5 +167,5 @@ class _Writer:
         place: fx.Node | None = getattr(self.slots, slot, None)
         if place is not None and self.layouts.setdefault(place, layout) == layout:
             return place
-        made: fx.Node = layout.spell(build.call, self.weight, self.planned)
-        return made
+        form: fx.Node = layout.spell(build.call, self.weight, self.planned)
+        return form

@@ -151,34 +151,29 @@ def _add_inputs(
     if mode is None:
         return candidates, fakes
 
-    def added(last: fx.Node, name: str, fake: torch.Tensor) -> fx.Node:
+    def add(name: str, fake: torch.Tensor) -> int:
+        """Add an input behind the last; returns its position."""
+        nonlocal last
         with graph.inserting_after(last):
-            placeholder = graph.placeholder(name)
-        placeholder.meta["example_value"] = fake
-        placeholder._dynamo_source = ConstantSource(name)
+            last = graph.placeholder(name)
+        last.meta["example_value"] = fake
+        last._dynamo_source = ConstantSource(name)
         fakes.append(fake)
-        return placeholder
+        return len(inputs) + len(fakes) - 1
 
     nodes = graph.find_nodes(op="placeholder")
     for place, weight in enumerate(inputs):
         if not is_plain_weight(weight):
             continue
         assert isinstance(weight, torch.Tensor), "a weight is a tensor"
-        low = len(inputs) + len(fakes)
-        last = added(
-            last,
-            f"mezzo_low_{place}",
-            _low_fake(mode, weight, dtype, last=_is_of_images(nodes[place])),
-        )
+        fake = _low_fake(mode, weight, dtype, last=_is_of_images(nodes[place]))
+        low = add(f"mezzo_low_{place}", fake)
         slot = grids = sums = None
         if (packs or has_integers) and _may_be_packed(weight):
-            slot = len(inputs) + len(fakes)
-            last = added(last, f"mezzo_packed_{place}", _slot_fake(mode, dtype))
+            slot = add(f"mezzo_packed_{place}", _slot_fake(mode, dtype))
             if has_integers:
-                grids = len(inputs) + len(fakes)
-                last = added(last, f"mezzo_grids_{place}", _slot_fake(mode, dtype))
-                sums = len(inputs) + len(fakes)
-                last = added(last, f"mezzo_sums_{place}", _slot_fake(mode, torch.float32))
+                grids = add(f"mezzo_grids_{place}", _slot_fake(mode, dtype))
+                sums = add(f"mezzo_sums_{place}", _slot_fake(mode, torch.float32))
         candidates.append(
             CastableWeight(
                 name=names[place], weight=place, low=low, slot=slot, grids=grids, sums=sums
