@@ -43,11 +43,11 @@ from mezzo.contracts.plans import PlannedNode
 from mezzo.formats.dtypes import DType
 from mezzo.report.records.groups import count_precisions
 from mezzo.torch.compiler.backend import Backend
-from mezzo.torch.compiler.calibrating import calibrate
 from mezzo.torch.compiler.compiled import wrap
 from mezzo.torch.compiler.settings import read_settings
 from mezzo.torch.inspect.accounts import Account
 from mezzo.torch.inspect.reference_runs import ReferenceBackend, ReferenceRun
+from mezzo.torch.plans_from_data import plans_from_data
 
 MOST = 1.05
 LOW = {
@@ -168,7 +168,7 @@ def judge_int8(name: str, to: str, is_dynamic: bool, is_generated: bool, draws: 
         wants = [[answers(exact, as_double(feed)) for feed in drawn] for drawn in feeds]
         try:
             settings = read_settings({"to": to, "freeze": is_frozen})
-            settings = replace(settings, scales=calibrate(model.module, settings, data))
+            settings = replace(settings, saved=plans_from_data(model.module, settings, data))
             backend = Backend(settings, inner_compile=inner)
             error = farthest(wrap(model.module, backend, dynamic=dynamic), feeds, wants)
         except Exception as problem:  # noqa: BLE001  # whatever it is, it is a row

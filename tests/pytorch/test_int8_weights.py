@@ -289,11 +289,25 @@ def test_a_weight_that_changes_is_quantized_again(
     change(module)
     after = run(x)
     assert not torch.equal(before, after)
-    assert torch.equal(after, copy.deepcopy(run)(x)) or after.isnan().any()  # compiled anew, with the same scales
+    anew = copy.deepcopy(run)(x)  # compiled again, with the same scales, or in floats
+    assert torch.equal(after, anew) or anew.isnan().any()
     assert len(account(run).graphs) == 1 or change is CHANGES["assigned"]
     assert [*module.state_dict()] == names
     assert {str(weight.dtype) for weight in module.state_dict().values()} == {"torch.float32"}
     assert torch.equal(run(x), after) or after.isnan().any()
+
+
+def test_weights_that_no_kernel_multiplies_any_more_run_in_floats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph that is compiled again, once training has diverged."""
+    generate_no_code(monkeypatch)
+    module = layers()
+    run = int8(module)
+    module[0].weight.fill_(float("nan"))
+    again = copy.deepcopy(run)
+    assert again(rows(99)).isnan().all()
+    (plan,) = again.plans
+    assert not any(node.precision.compute is DType.QUANTIZED8 for node in plan.nodes)
+    assert [note for note in plan.notes if "the plan from data no longer fits" in note]
 
 
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda run: pickle.loads(pickle.dumps(run))], ids=["copy", "pickle"])

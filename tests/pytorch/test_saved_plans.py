@@ -252,7 +252,7 @@ def test_a_plan_within_a_budget_is_saved(tmp_path: Path) -> None:
     [
         ({"max_error": 0.1}, "max_error is held on data; give data="),
         ({"max_error": -1.0, "data": [rows(0)]}, "max_error is -1.0; give a relative error above 0"),
-        ({"max_error": 0.1, "data": []}, "max_error is held by one graph, and the data came to 0"),
+        ({"max_error": 0.1, "data": []}, "data holds no batch; give one at least"),
         ({"max_error": 0.1, "data": [rows(0)]}, "max_error is held by one graph, and the data came to 2"),
         ({"data": [rows(0)]}, "data gives scales of INT8, or holds max_error, and to has no int8"),
     ],

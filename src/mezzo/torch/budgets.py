@@ -37,13 +37,8 @@ def plans_within(
             f"max_error is held by one graph, and the data came to {len(called)}: the code breaks"
             " graphs (fullgraph=True says where), or batches take other ways through it"
         )
-    if not called[0].reads_its_sizes():
-        raise InputError(
-            "max_error is held by a graph of tensors, and this one takes numbers from the caller;"
-            " make them constants of the module, or leave max_error out"
-        )
-    plan = _plan_within(called[0], max_error, corrects=settings.corrects)
-    return SavedPlans(spell_plans([plan]), "the plan from data")
+    plan = _plan_within(called[0], max_error, corrects=settings.is_frozen)
+    return SavedPlans(spell_plans([plan]), "the plan from data", is_file=False)
 
 
 def _plan_within(captured: CapturedGraph, max_error: float, *, corrects: bool) -> Plan:

@@ -13,6 +13,8 @@ from mezzo.aten.lab.arrays import array_of
 from mezzo.aten.lab.runner import AtenRunner, numbers_of
 from mezzo.aten.model import TorchModel
 from mezzo.aten.program import Program, tensor_of
+from mezzo.aten.read.retype import fake_mode_of
+from mezzo.common.errors import InputError
 from mezzo.contracts.frontend import Model
 from mezzo.evaluate.data_session import DataSession, open_session
 from mezzo.planner.options import Options
@@ -50,7 +52,9 @@ def run_captured(
 
 @dataclass(eq=False, kw_only=True)
 class CapturedGraph:
-    """A graph, its options, and the arguments of each call, by the names of inputs."""
+    """A graph, its options, and the arguments of each call, by the names of inputs: tensors, and
+    numbers from the caller.
+    """
 
     program: Program
     options: Options
@@ -67,17 +71,13 @@ class CapturedGraph:
         inputs = self.program.graph.find_nodes(op="placeholder")
         return [node for node in inputs if node.users and isinstance(node.meta["val"], SymInt)]
 
-    def reads_its_sizes(self) -> bool:
-        """Make the graph read its sizes from inputs that have them; whether there are any for all:
-        a number that the caller gives is none.
-        """
-        for size in self.open_sizes:
-            _read_size(self.program.graph, size)
-        return not self.open_sizes
-
     def opened(self) -> tuple[Model, Options, DataSession]:
-        """The graph, which reads its sizes, as a model, its options, and data, some held out."""
+        """The graph as a model, its options, and data, some held out. It reads its sizes from
+        inputs that have them, and numbers from the caller from inputs of their own.
+        """
         graph = self.program.graph
+        for size in self.open_sizes:
+            _read_size(graph, size)
         for node in graph.find_nodes(op="placeholder"):
             if not node.users:  # those of weights' copies among them
                 graph.erase_node(node)
@@ -98,9 +98,12 @@ def captured_graphs(
 
     Of graphs that are alike but for the sizes of their inputs there is one: that of open sizes,
     with the calls of all, or the one with the most calls.
+
+    Raises InputError: there is no batch.
     """
     graphs: list[CapturedGraph] = []
-    run_captured(model, settings, data, lambda program, of: _keep(program, of, graphs))
+    if not run_captured(model, settings, data, lambda program, of: _keep(program, of, graphs)):
+        raise InputError("data holds no batch; give one at least")
     alike: dict[tuple[str, ...], list[CapturedGraph]] = {}
     for captured in graphs:
         if captured.calls:
@@ -119,17 +122,32 @@ def _for_all_sizes(group: Sequence[CapturedGraph]) -> CapturedGraph:
 
 
 def _read_size(graph: fx.Graph, size: fx.Node) -> None:
-    """Make a graph read a size from an input that has it, in place of being given it."""
+    """Make a graph read a size from an input that has it, in place of being given it, or a number
+    of the caller's from an input of one element, which takes its place.
+    """
+    place = _place_of(graph, size)
+    last = graph.find_nodes(op="placeholder")[-1]
+    with graph.inserting_after(last):
+        read = (
+            graph.call_function(torch.ops.aten._local_scalar_dense.default, (size,))
+            if place is None
+            else graph.call_function(torch.ops.aten.sym_size.int, place)
+        )
+    read.meta = dict(size.meta)
+    size.replace_all_uses_with(read, delete_user_cb=lambda user: user is not read)
+    if place is None:
+        with fake_mode_of(graph):
+            size.meta["val"] = torch.zeros((), dtype=torch.int64)
+
+
+def _place_of(graph: fx.Graph, size: fx.Node) -> tuple[fx.Node, int] | None:
+    """The input that has a size, and its axis; None if there is none."""
     for node in graph.find_nodes(op="placeholder"):
         value = tensor_of(node)
         for axis, length in enumerate(() if value is None else value.shape):
             if isinstance(length, SymInt) and str(length) == str(size.meta["val"]):
-                last = graph.find_nodes(op="placeholder")[-1]
-                with graph.inserting_after(last):
-                    read = graph.call_function(torch.ops.aten.sym_size.int, (node, axis))
-                read.meta = dict(size.meta)
-                size.replace_all_uses_with(read)
-                return
+                return node, axis
+    return None
 
 
 def _keep(program: Program, options: Options, graphs: list[CapturedGraph]) -> Callable[..., Any]:
@@ -164,26 +182,29 @@ def _copy_of(value: torch.Tensor) -> Callable[[], torch.Tensor]:
 
 def _fed(program: Program, args: Sequence[object]) -> dict[str, torch.Tensor]:
     """The arguments of a call that are read, and no weights or buffers with their first value, by
-    the names of inputs.
+    the names of inputs; numbers from the caller have no dimension.
     """
-    return {
-        program.names.get(name, name): value.detach().clone()
-        for (name, node), value in zip(_inputs_of(program).items(), args, strict=True)
-        if isinstance(value, torch.Tensor)
-        and node.users
-        and name not in program.weights
-        and not _is_state(program, name, value)
-    }
+    fed = {}
+    for (name, node), value in zip(_inputs_of(program).items(), args, strict=True):
+        if not node.users or name in program.weights or _is_state(program, name, value):
+            continue
+        if isinstance(value, torch.Tensor):
+            fed[program.names.get(name, name)] = value.detach().clone()
+        elif _place_of(program.graph, node) is None:
+            fed[program.names.get(name, name)] = torch.tensor(value)
+    return fed
 
 
 def _inputs_of(program: Program) -> dict[str, fx.Node]:
     return {node.name: node for node in program.graph.find_nodes(op="placeholder")}
 
 
-def _is_state(program: Program, name: str, value: torch.Tensor) -> bool:
+def _is_state(program: Program, name: str, value: object) -> bool:
     """Whether an argument is a buffer as it was at the first call."""
     state = program.states.get(name)
-    return state is not None and torch.equal(numbers_of(state, name), value)
+    if state is None or not isinstance(value, torch.Tensor):
+        return False
+    return torch.equal(numbers_of(state, name), value)
 
 
 class _CapturingBackend(Backend):

@@ -28,9 +28,12 @@ _SAVE = "save one with mezzo.torch.save_plan(compiled, path)"
 class SavedPlans:
     """The plans of a module's graphs. Copies and pickles read the same text again."""
 
-    def __init__(self, text: str, where: str) -> None:
-        """Raises InputError: it is no such file, or a plan of it is malformed."""
-        self.text, self.where = text, where
+    def __init__(self, text: str, where: str, *, is_file: bool = True) -> None:
+        """`is_file`: the user gives them, so that they are carried out or refused.
+
+        Raises InputError: it is no such file, or a plan of it is malformed.
+        """
+        self.text, self.where, self.is_file = text, where, is_file
         document = parse_json(text)
         form = document.get("format") if isinstance(document, dict) else type(document).__name__
         if form != _FORMAT:
@@ -46,8 +49,8 @@ class SavedPlans:
         if any(",".join(plan.formats) != self.to for plan in self.plans):
             raise InputError(f"{where} has plans to different formats; {_SAVE}")
 
-    def __reduce__(self) -> "tuple[type[SavedPlans], tuple[str, str]]":
-        return SavedPlans, (self.text, self.where)
+    def __reduce__(self) -> "tuple[type[SavedPlans], tuple[str, str], Mapping[str, object]]":
+        return SavedPlans, (self.text, self.where), {"is_file": self.is_file}
 
     @property
     def missing(self) -> str:

@@ -12,13 +12,11 @@ from mezzo.common.errors import InputError
 from mezzo.common.safe_paths import write_file
 from mezzo.contracts.plans import Plan
 from mezzo.torch.budgets import plans_within
-from mezzo.torch.compiler.arguments import batches_of
 from mezzo.torch.compiler.backend import ACCOUNT, Backend
-from mezzo.torch.compiler.calibrating import calibrate, check_data
-from mezzo.torch.compiler.settings import read_settings
-from mezzo.torch.corrected_plans import corrected_plans
+from mezzo.torch.compiler.settings import check_data, read_settings
 from mezzo.torch.generation.compiled_methods import CompiledForward
 from mezzo.torch.inspect.accounts import NOTHING, Account
+from mezzo.torch.plans_from_data import plans_from_data
 from mezzo.torch.saved_plans import load_plans, spell_plans
 from mezzo.torch.torch_internals import OptimizedModule, innermost_backend, optimize
 from mezzo.torch.train.gradient_reduction import reduce_as_before, reduce_in
@@ -182,10 +180,7 @@ def compile(
         if data is not None and max_error is not None:
             settings = replace(settings, saved=plans_within(model, settings, data, max_error))
         elif data is not None:
-            batches = [*batches_of(data)] if settings.corrects else data
-            saved = corrected_plans(model, settings, batches) if settings.corrects else None
-            scales = calibrate(model, settings, batches) if saved is None else None
-            settings = replace(settings, saved=saved, scales=scales)
+            settings = replace(settings, saved=plans_from_data(model, settings, data))
         grad_format = settings.controls.weight_grad_reduce
         backend = Backend(
             settings, model=None if grad_format is None else reduce_in(model, grad_format)

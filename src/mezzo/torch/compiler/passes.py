@@ -103,7 +103,7 @@ class PlanningPass(CustomGraphPass):
         self.edited, self.options, self.digest, self.before = edited, options, digest, before
         self.controls = Controls() if controls is None else controls
         self.low, self.device = float_type(options.planning.low), device_of(edited.inputs)
-        self.options_of = options_of or (lambda _: (options, None))
+        self.options_of = options_of or (lambda _: (options, None, False))
         self.kept: Kept | None = None
         self.is_joint = False
         self.plan: Plan | None = None
@@ -229,13 +229,16 @@ class PlanningPass(CustomGraphPass):
 
     def rewritten(self, program: Program) -> RewrittenGraph:
         """Plan and edit a graph. Raises MezzoError: it stays unchanged."""
-        options, plan = self.options_of(program)
+        options, plan, is_given = self.options_of(program)
         try:
             return rewrite(program, options, plan)
         except MezzoError as error:
             if plan is None:
                 raise
-            raise InputError(str(error)) from error  # a given plan is carried out, or refused
+            if is_given:
+                raise InputError(str(error)) from error
+            why = f"the plan from data no longer fits, so nothing runs in INT8: {error}"
+        return rewrite(program, without_scales(self.options, why))
 
     def _write_fp32_outputs(self, graphs: Sequence[RewrittenGraph]) -> tuple[Fp32Output, ...]:
         """Make matmuls with planned FP32 outputs output their accumulator, if supported."""

@@ -1,12 +1,11 @@
 """Quantization parameters of a compiled module's graphs, which calibration on data finds."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 
 from mezzo.aten.handed import HandedModel
 from mezzo.aten.program import Program
 from mezzo.contracts.reading import Reading
-from mezzo.formats.quantization import Quantization
 from mezzo.ir.graph import Graph
 from mezzo.ir.nodes import Kind, Node
 from mezzo.planner.options import Options
@@ -14,21 +13,9 @@ from mezzo.quantize.calibration import Needs, needs_of
 from mezzo.tables.policy import NamedFinding
 from mezzo.torch.onednn.int8_kernels import convolves_int8, multiplies_int8
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scales:
-    """Quantization parameters of a graph, by value name, and the nodes that need finer ones."""
-
-    parameters: Mapping[str, Quantization]
-    coarse: tuple[NamedFinding, ...]
-
-
 _CONVOLUTIONS = frozenset({"conv1d", "conv2d", "convolution"})
-_NEVER_SEEN = "the data never came to this graph, so nothing of it runs in INT8"
+NEVER_SEEN = "the data never came to this graph, so nothing of it runs in INT8"
 _NO_KERNEL, _IMAGE_RANK = "no-kernel", 4
-_FOUND_AT_RUN_TIME = Scales(parameters={}, coarse=())
-# By the names of a graph's operators, which do not depend on the sizes of its inputs.
-GraphScales = Mapping[tuple[str, ...], Scales]
 
 
 def names_of(reading: Reading) -> tuple[str, ...]:
@@ -39,19 +26,12 @@ def names_of(reading: Reading) -> tuple[str, ...]:
     return tuple(node.name for node in computed if node.signature.dtype is not None)
 
 
-def with_scales(program: Program, options: Options, scales: GraphScales) -> Options:
-    """The options for a graph, with its scales; without any where the data never came to it, unless
-    ranges are found at run time. Those of weights are found anew, as weights may have changed.
-    """
+def with_ranges_at_run_time(program: Program, options: Options) -> Options:
+    """The options for a graph whose matmuls find ranges at run time: only weights have scales."""
     model, planning = HandedModel(program), options.planning
     needs = needs_of(model, options)
-    key = names_of(needs.reading)
-    found = _FOUND_AT_RUN_TIME if planning.is_dynamic else scales.get(key)
-    if found is None:
-        return without_scales(options, _NEVER_SEEN)
-    parameters = {**found.parameters, **needs.of_weights(model)}
-    coarse = (*found.coarse, *without_kernels(needs))
-    planning = replace(planning, quantized=parameters, coarse=coarse)
+    coarse = tuple(without_kernels(needs))
+    planning = replace(planning, quantized=needs.of_weights(model), coarse=coarse)
     return replace(options, planning=planning)
 
 

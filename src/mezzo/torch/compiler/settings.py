@@ -19,10 +19,11 @@ from mezzo.formats.dtypes import FORMATS
 from mezzo.formats.format_words import WEIGHT_BITS, read_formats, spell_formats
 from mezzo.planner.options import Options, check_parameters, read_options, replay_options
 from mezzo.plugins.discovery import target_for_device
-from mezzo.torch.compiler.scales import GraphScales, with_scales, without_scales
+from mezzo.torch.compiler.scales import NEVER_SEEN, with_ranges_at_run_time, without_scales
 from mezzo.torch.saved_plans import SavedPlans
 from mezzo.torch.torch_internals import inductor_config, list_mode_options
 from mezzo.torch.train.controls import CONTROLS, Controls, read_controls
+from mezzo.tuning.goals import read_goal
 
 _OWN = ("freeze", *CONTROLS)
 # Options about files, or about stages that do not exist for compiled graphs.
@@ -35,22 +36,21 @@ _NOT_HERE = frozenset(
         "opset",
     }
 )
-OptionsOf = Callable[[Program], tuple[Options, Plan | None]]
+# The options of a graph, its plan, and whether that is the user's own: carried out or refused.
+OptionsOf = Callable[[Program], tuple[Options, Plan | None, bool]]
 _PLANNING = tuple(option.name for option in fields(Request) if option.name not in _NOT_HERE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompilerSettings:
     """Validated options. `inductor` goes to Inductor; `is_frozen` treats weights as constants.
-    `scales`: those of each graph, once a module that is to run in INT8 has been calibrated;
-    `saved`: plans to replay.
+    `saved`: plans to replay, from a file or from data.
     """
 
     request: Request
     inductor: Mapping[str, object] = field(default_factory=dict)
     is_frozen: bool = False
     controls: Controls = field(default_factory=Controls)
-    scales: GraphScales | None = None
     saved: SavedPlans | None = None
 
     def planning(self, device: str = "cpu") -> Options:
@@ -66,14 +66,6 @@ class CompilerSettings:
         return check_parameters(options)
 
     @property
-    def corrects(self) -> bool:
-        """Whether constants may be corrected for INT8, on data."""
-        options = self.planning()
-        planning = options.planning
-        has_scales = planning.line.quantized is not None and not planning.is_dynamic
-        return self.is_frozen and has_scales and bool(options.steps)
-
-    @property
     def digest(self) -> str:
         """A hash of the settings and versions, for cache keys shared between processes."""
         parts = (
@@ -83,24 +75,21 @@ class CompilerSettings:
             sorted((k, repr(v)) for k, v in self.inductor.items()),
         )
         saved = None if self.saved is None else self.saved.text
-        whole = (parts, self.is_frozen, self.controls, self.scales, saved)
+        whole = (parts, self.is_frozen, self.controls, saved)
         return hashlib.sha256(repr(whole).encode()).hexdigest()
 
     def options_of(self, options: Options) -> OptionsOf:
         """The planner's options of each graph, with its own scales, and its plan to replay."""
-        saved, scales = self.saved, self.scales
+        saved = self.saved
 
-        def of(program: Program) -> tuple[Options, Plan | None]:
-            if saved is not None:
-                plan = saved.of(program, options)
-                return (
-                    (without_scales(options, saved.missing), None)
-                    if plan is None
-                    else (replay_options({}, plan), plan)
-                )
-            if scales is None and not options.planning.is_dynamic:
-                return options, None
-            return with_scales(program, options, scales or {}), None
+        def of(program: Program) -> tuple[Options, Plan | None, bool]:
+            if saved is None and options.planning.is_dynamic:
+                return with_ranges_at_run_time(program, options), None, False
+            plan = None if saved is None else saved.of(program, options)
+            if saved is None or plan is None:
+                why = NEVER_SEEN if saved is None else saved.missing
+                return without_scales(options, why), None, False
+            return replay_options({}, plan), plan, saved.is_file
 
         return of
 
@@ -170,6 +159,39 @@ def read_settings(
             " fp32 or as products"
         )
     return settings
+
+
+def check_data(settings: CompilerSettings, data: object, max_error: float | None) -> None:
+    """Raises InputError: INT8 or a budget lacks data, or data has no use."""
+    if settings.saved is not None:
+        for name, value in (("data", data), ("max_error", max_error)):
+            if value is not None:
+                raise InputError(
+                    f"{name} cannot change what a plan has decided; leave one of them out"
+                )
+        return
+    if max_error is not None:
+        read_goal(max_error, None, None, margin=1.0)
+        if data is None:
+            raise InputError("max_error is held on data; give data=[batch, ...]")
+        return
+    planning = settings.planning().planning
+    if planning.line.quantized is None:
+        if data is not None:
+            raise InputError(
+                "data gives scales of INT8, or holds max_error, and to has no int8; leave data out"
+            )
+        return
+    if planning.is_dynamic and data is not None:
+        raise InputError(
+            "calibrator is 'none', which finds ranges at run time, and data gives scales; leave one"
+            " of them out"
+        )
+    if data is None and not planning.is_dynamic:
+        raise InputError(
+            "to has int8, whose scales come from data; give data=[batch, ...], or a plan, or let"
+            " ranges be found at run time, with calibrator='none'"
+        )
 
 
 def _refuse_corrections(specified: Mapping[str, object], saved: SavedPlans | None) -> None:

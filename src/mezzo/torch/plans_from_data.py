@@ -1,5 +1,6 @@
-"""Corrections of INT8 error in compiled modules whose weights are constants: SmoothQuant, GPTQ
-rounding, bias correction, float fallback. Each graph is corrected by itself, on its own inputs.
+"""Plans of compiled modules in INT8 from data: scales, corrections where weights are constants
+(SmoothQuant, GPTQ rounding, bias correction, float fallback), and a check of the answers. Each
+graph has its own, from the inputs that it gets.
 """
 
 import warnings
@@ -26,26 +27,28 @@ from mezzo.tuning.repair.runtime_check import (
 )
 
 
-def corrected_plans(
+def plans_from_data(
     model: Callable[..., Any], settings: CompilerSettings, data: Iterable[object]
 ) -> SavedPlans | None:
     """The plan of each graph that a module runs on data, with the corrections that help there. A
-    quarter of the data decides that, and gives no scales. None: there is no graph, or one takes
-    numbers from the caller and cannot be run by itself.
+    quarter of the data decides that, and gives no scales. None: it runs no graph.
+
+    Raises InputError: there is no batch, or the calibrator is unknown.
     """
     graphs = captured_graphs(model, settings, data)
-    if not graphs or not all(captured.reads_its_sizes() for captured in graphs):
+    if not graphs:
         return None
-    plans = [_corrected(captured) for captured in graphs]
-    return SavedPlans(spell_plans(plans), "the plan from data")
+    plans = [_plan_of(captured, corrects=settings.is_frozen) for captured in graphs]
+    return SavedPlans(spell_plans(plans), "the plan from data", is_file=False)
 
 
-def _corrected(captured: CapturedGraph) -> Plan:
+def _plan_of(captured: CapturedGraph, *, corrects: bool) -> Plan:
     """The plan of a graph. If its answers are wrong on the data that judges, matmuls find ranges at
     run time if that errs less; warns if they are wrong even then.
     """
     model, options, session = captured.opened()
     options = with_parameters(model, options, session)
+    options = options if corrects else replace(options, steps=())
     model, options = correct_parameters(model, options, session)
     planned = convert_planned(model, options)
     if BIAS in options.steps and session.held_out is not None:
