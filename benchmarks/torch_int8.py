@@ -15,6 +15,11 @@ PyTorch emulates; without VNNI PT2E needs `reduce_range`, activations in seven b
 
     python benchmarks/torch_int8.py --candidates "compile, fp32" "PT2E int8" "PT2E int8, reduced" "mezzo, int8"
     python benchmarks/torch_int8.py --candidates "compile, fp32" "PT2E int8, dynamic, reduced" "mezzo, int8 dynamic"
+
+On an NVIDIA GPU:
+
+    python benchmarks/torch_int8.py --device cuda --threads 16 --candidates "compile, fp32" "compile + autocast" \
+        "torchao int8, dynamic" "mezzo, bf16" "mezzo, int8 + bf16" "mezzo, int8 dynamic + bf16"
 """
 
 import argparse
@@ -104,7 +109,7 @@ def serve(task: _Task, candidate: str, cache: str, pipe: Connection) -> None:
             for node in plan.nodes
             if node.op in PRODUCTS and node.kind == "op"
         ]
-        pipe.send((answer.double().numpy(), time.perf_counter() - begin, len(formats), formats.count("int8")))
+        pipe.send((answer.double().cpu().numpy(), time.perf_counter() - begin, len(formats), formats.count("int8")))
     except Exception as error:  # noqa: BLE001  # whatever a compiler raises stands in the table
         pipe.send(spell_raised(error))
         return
@@ -115,11 +120,13 @@ def prepared(task: _Task, candidate: str) -> tuple[Callable[[], Any], Any]:
     """A call of a candidate without gradients, and what it calls."""
     import torch
     import torch._inductor.config
-    from torch_networks import NETWORKS, build
+    from torch_networks import NETWORKS, build, converted
 
     network, feeds = build(task.model, task.layers, task.batch)
+    network, feeds = network.to(task.device), converted(feeds, device=task.device)
     make = NETWORKS[task.model][1]
-    data = [(make(task.batch, torch.Generator().manual_seed(1 + seed)),) for seed in range(CALIBRATED)]
+    drawn = [make(task.batch, torch.Generator().manual_seed(1 + seed)) for seed in range(CALIBRATED)]
+    data = [(converted(draw, device=task.device),) for draw in drawn]
     autocast = candidate in (BASE, PT2E_LOW, PT2E_DYNAMIC)
     if candidate in _OF_MEZZO:
         import mezzo.torch
@@ -140,8 +147,11 @@ def prepared(task: _Task, candidate: str) -> tuple[Callable[[], Any], Any]:
         run = torch.compile(network)
 
     def call() -> Any:
-        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            return run(feeds)
+        with torch.no_grad(), torch.autocast(task.device, torch.bfloat16, enabled=autocast):
+            result = run(feeds)
+        if task.device == "cuda":
+            torch.cuda.synchronize()
+        return result
 
     return call, run
 
@@ -235,6 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--candidates", nargs="+", choices=CANDIDATES, default=list(CANDIDATES))
     parser.add_argument("--layers", type=int, default=12, help="of transformers; the most of a stage of the others")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--calibrator", default="minmax", help="how mezzo chooses scales")
     parser.add_argument(
         "--clock", choices=tuple(_CLOCKS), default="wall", help="processor: with one thread, of its own"
@@ -249,7 +260,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for model in given.models:
         for batch in given.batch:
             task = _Task(
-                model=model, layers=given.layers, batch=BATCHES[batch], low="bf16", device="cpu",
+                model=model, layers=given.layers, batch=BATCHES[batch], low="bf16", device=given.device,
                 threads=given.threads, calibrator=given.calibrator, clock=given.clock,
             )  # fmt: skip
             rows += measure(task, batch, given.candidates, given.rounds)

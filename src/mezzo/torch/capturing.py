@@ -86,7 +86,10 @@ class CapturedGraph:
         session = open_session(model, feeds).hold_out(model)
         planning = self.options.planning
         if planning.line.quantized is not None:
-            coarse = (*planning.coarse, *without_kernels(needs_of(model, self.options)))
+            coarse = (
+                *planning.coarse,
+                *without_kernels(needs_of(model, self.options), planning.target),
+            )
             planning = replace(planning, coarse=coarse)
         return model, replace(self.options, planning=planning), session
 

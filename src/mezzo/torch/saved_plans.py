@@ -83,7 +83,7 @@ class SavedPlans:
                 self._check_weights(plan, weights)
             else:
                 quantized |= weights
-            for finding in without_kernels(needs):
+            for finding in without_kernels(needs, options.planning.target):
                 if plan.by_name[finding.node].precision.compute in QUANTIZED:
                     raise InputError(
                         f"{self.where} runs {finding.node!r} in int8, and {finding.because};"

@@ -191,7 +191,7 @@ class _Applier:
         if how.turned:
             self._turn(value, how)
         if how.axis is not None:
-            tensors = tensors_of(how)
+            tensors = tensors_of(how, fake.device)
             scales = behind = self._constant(behind, "scales", tensors[0])
             zero_points = behind = self._constant(behind, "zero_points", tensors[1])
         parameters = parameters_of(how, scales, zero_points)

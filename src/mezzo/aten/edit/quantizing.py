@@ -113,15 +113,16 @@ def described(value: torch.Tensor) -> dict[str, Any]:
     return {"val": value, "tensor_meta": about}
 
 
-def tensors_of(how: Quantization) -> tuple[torch.Tensor, torch.Tensor]:
+def tensors_of(how: Quantization, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """Scales and zero points of channels."""
-    return torch.tensor(how.scales), torch.tensor(how.zero_points, dtype=torch.int64)
+    zero_points = torch.tensor(how.zero_points, dtype=torch.int64, device=device)
+    return torch.tensor(how.scales, device=device), zero_points
 
 
 def round_through_integers(numbers: torch.Tensor, how: Quantization) -> torch.Tensor:
     """Quantize and dequantize an FP32 tensor."""
     quantize, dequantize = calls_of(how)
-    scales, zero_points = (parameter.to(numbers.device) for parameter in tensors_of(how))
+    scales, zero_points = tensors_of(how, numbers.device)
     parameters = parameters_of(how, scales, zero_points)
     numbers = turn(numbers, how) if how.turned else numbers
     result: torch.Tensor = dequantize(quantize(numbers, *parameters), *parameters)
@@ -145,7 +146,7 @@ def turn(weight: torch.Tensor, how: Quantization) -> torch.Tensor:
     along = [1] * weight.dim()
     if how.axis is not None:
         along[how.axis] = -1
-    scales, zero_points = (each.to(weight.device).view(along) for each in tensors_of(how))
+    scales, zero_points = (each.view(along) for each in tensors_of(how, weight.device))
     steps, (low, high) = weight / scales, how.span
     nearest = steps.round()
     bits = np.unpackbits(np.frombuffer(how.turned, np.uint8), count=weight.numel())

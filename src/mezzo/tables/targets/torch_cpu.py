@@ -6,6 +6,7 @@ from mezzo.formats.block_storage import WHOLE_ROW, BlockForm
 from mezzo.formats.dtypes import HALF_FORMATS, HIGH, DType
 from mezzo.tables.block_kernels import BlockKernel
 from mezzo.tables.fusions import fused_by_inductor
+from mezzo.tables.inductor_rows import quantized_by_inductor
 from mezzo.tables.quantized_kernels import Operand, OutputMode, QuantizedKernel, weight
 from mezzo.tables.runtime import Runtime
 from mezzo.tables.sums import MULTIPLIES_INT8, VNNI, PairSum
@@ -109,19 +110,6 @@ def _dynamic(op: str, *, axis: int) -> QuantizedKernel:
     return replace(row, followers=frozenset(), source=_AT_RUN_TIME)
 
 
-def _generated(op: str) -> QuantizedKernel:
-    """An operator of a generated kernel, which quantizes what it stores for free."""
-    return QuantizedKernel(
-        dialect="aten",
-        op=op,
-        operands=(),
-        hands=OutputMode.FLOATS,
-        source="Inductor fuses quantize operators into the kernel that makes their input",
-        since=_SINCE,
-        needs=MULTIPLIES_INT8,
-    )
-
-
 _SUM = QuantizedKernel(
     dialect="aten",
     op="add",
@@ -147,12 +135,8 @@ def _max_pool(op: str, dialect: str = "aten") -> QuantizedKernel:
     )
 
 
-_GENERATED = (
-    "_native_batch_norm_legit_no_training", "add", "batch_norm", "clone", "gelu", "layer_norm",
-    "mul", "native_layer_norm", "relu", "sigmoid", "silu", "sub", "tanh", "transpose", "view",
-)  # fmt: skip
 _QUANTIZED = (
-    *map(_generated, _GENERATED),
+    *quantized_by_inductor(_SINCE, MULTIPLIES_INT8),
     _int8("linear", axis=0),
     _int8("mm", axis=1),
     _int8("addmm", axis=1),

@@ -19,6 +19,7 @@ from mezzo.planner.options import Options
 from mezzo.torch.compiler.as_written import decompositions_for
 from mezzo.torch.compiler.fitting import names_nodes
 from mezzo.torch.compiler.passes import Before, Copy, PlanningPass
+from mezzo.torch.compiler.scales import scales_sums
 from mezzo.torch.compiler.settings import CompilerSettings, read_settings
 from mezzo.torch.compiler.unused_inputs import with_empty_unused_inputs
 from mezzo.torch.inspect.accounts import Account, GraphAccount
@@ -35,7 +36,7 @@ from mezzo.torch.torch_internals import (
 from mezzo.torch.train.gradient_reduction import check_wrapper, hold_format
 from mezzo.torch.train.hidden_gradients import HidingGradients
 from mezzo.torch.train.optimizer.updates import check_masters
-from mezzo.torch.weights.int8_layouts import Int8Filter, Int8Matrix, Int8Scales
+from mezzo.torch.weights.int8_layouts import Int8Filter, Int8Integers, Int8Matrix, Int8Scales
 from mezzo.torch.weights.weight_inputs import Edited, device_of, with_candidates, without_candidates
 from mezzo.torch.weights.weight_layouts import Int4Grids, Int4Matrix, Int8wMatrix, Int8wScales
 from mezzo.torch.weights.weights import Feed
@@ -113,7 +114,8 @@ class Backend:
         if is_trained and self.settings.controls.weight_update is None:
             edited = without_candidates(module, inputs)
         else:
-            packs_floats = not is_trained and self._packs() and packs(low)
+            are_scaled = scales_sums(options.planning.target)
+            packs_floats = not (is_trained or are_scaled) and self._packs() and packs(low)
             is_quantized = options.planning.line.quantized is not None
             edited = with_candidates(
                 module,
@@ -246,7 +248,7 @@ def _size(copy: Copy, low: object) -> int:
             return size_of(low.shape, storage)
         case Int4Grids() | Int8Scales() | Int8wScales():
             return 0  # counted with the matrix
-        case Int8Matrix() | Int8Filter():
+        case Int8Matrix() | Int8Filter() | Int8Integers():
             return low.numel()
     return low.numel() * low.element_size()
 

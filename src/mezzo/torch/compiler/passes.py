@@ -21,7 +21,7 @@ from mezzo.torch.compiler.no_conversion_reason import (
     tell_emulated,
 )
 from mezzo.torch.compiler.rewriting import RewrittenGraph, rewrite
-from mezzo.torch.compiler.scales import without_scales
+from mezzo.torch.compiler.scales import scales_sums, without_scales
 from mezzo.torch.compiler.settings import OptionsOf
 from mezzo.torch.compiler.subgraphs import BodyPlan, casts_in, plan_bodies
 from mezzo.torch.generation.few_rows_attention import write_as_loops
@@ -32,6 +32,7 @@ from mezzo.torch.onednn.int8_epilogues import fuse_int8
 from mezzo.torch.onednn.int8_kernels import INT8_PRODUCTS
 from mezzo.torch.onednn.kernels import INT4_LINEAR, INT8W_LINEAR, is_laid_out_last
 from mezzo.torch.onednn.residuals import add_sums
+from mezzo.torch.scaled_matmuls import INT_MM
 from mezzo.torch.torch_internals import (
     BufferAOTInput,
     CustomGraphPass,
@@ -175,7 +176,9 @@ class PlanningPass(CustomGraphPass):
             len(graph.find_nodes(op="call_function", target=target))
             for target in (INT4_LINEAR, INT8W_LINEAR)
         )
-        self.int8_products = sum(node.target in INT8_PRODUCTS for node in graph.nodes)
+        self.int8_products = sum(
+            node.target is INT_MM or node.target in INT8_PRODUCTS for node in graph.nodes
+        )
         folded = casts_of_constants(graph) if inductor_config.freezing else 0
         self.casts = apart + casts_in(graph) - folded
 
@@ -390,8 +393,14 @@ class PlanningPass(CustomGraphPass):
             if weight is not None and len(inputs) == len(Int8Slots._fields):
                 slots[weight] = Int8Slots(*inputs)
         constants = {*constants_of(graph)} if inductor_config.freezing else set()
-        in_pairs = self.options.planning.target.adds_pairs
-        layouts = call_int8_kernels(graph, slots, in_pairs, constants)
+        target = self.options.planning.target
+        layouts = call_int8_kernels(
+            graph,
+            slots,
+            in_pairs=target.adds_pairs,
+            are_scaled=scales_sums(target),
+            constants=constants,
+        )
         if inductor_config.freezing:
             fold_into_int8(graph)
         fuse_int8(graph)

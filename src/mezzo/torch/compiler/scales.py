@@ -11,7 +11,9 @@ from mezzo.ir.nodes import Kind, Node
 from mezzo.planner.options import Options
 from mezzo.quantize.calibration import Needs, needs_of
 from mezzo.tables.policy import NamedFinding
+from mezzo.tables.target import Target
 from mezzo.torch.onednn.int8_kernels import convolves_int8, multiplies_int8
+from mezzo.torch.scaled_matmuls import MULTIPLE, multiplies_integers
 
 _CONVOLUTIONS = frozenset({"conv1d", "conv2d", "convolution"})
 NEVER_SEEN = "the data never came to this graph, so nothing of it runs in INT8"
@@ -30,7 +32,7 @@ def with_ranges_at_run_time(program: Program, options: Options) -> Options:
     """The options for a graph whose matmuls find ranges at run time: only weights have scales."""
     model, planning = HandedModel(program), options.planning
     needs = needs_of(model, options)
-    coarse = tuple(without_kernels(needs))
+    coarse = tuple(without_kernels(needs, planning.target))
     planning = replace(planning, quantized=needs.of_weights(model), coarse=coarse)
     return replace(options, planning=planning)
 
@@ -45,9 +47,14 @@ def without_scales(options: Options, note: str | None = None) -> Options:
     return replace(options, planning=replace(options.planning, quantized={}), notes=notes)
 
 
-def without_kernels(needs: Needs) -> Iterator[NamedFinding]:
-    """The products that have no INT8 kernel on this machine, by self-test, or of their rank."""
-    graph = needs.reading.graph
+def scales_sums(target: Target) -> bool:
+    """Whether a target's INT8 kernels are matmuls whose sums are scaled, those of GPUs."""
+    return target.runtime is not None and target.runtime.device == "cuda"
+
+
+def without_kernels(needs: Needs, target: Target) -> Iterator[NamedFinding]:
+    """The products that have no INT8 kernel on this machine, by self-test, or of their sizes."""
+    graph, are_scaled = needs.reading.graph, scales_sums(target)
     for unit in needs.units:
         weight = next((read for read in unit.reads if read.operand.is_weight), None)
         if weight is None:
@@ -55,12 +62,24 @@ def without_kernels(needs: Needs) -> Iterator[NamedFinding]:
         product = graph.nodes[unit.nodes[0]]
         is_convolution = product.op in _CONVOLUTIONS
         because = _unlike(graph, product, weight.value)
-        is_right = convolves_int8 if is_convolution else multiplies_int8
-        if because is None and not is_right(weight.operand.in_pairs):
-            word = "convolutions" if is_convolution else "matmuls"
-            because = f"oneDNN's INT8 {word} fail their self-test on this machine"
+        if because is None and are_scaled:
+            because = _unlike_scaled(graph.shapes[weight.value])
+        elif because is None:
+            is_right = convolves_int8 if is_convolution else multiplies_int8
+            if not is_right(weight.operand.in_pairs):
+                word = "convolutions" if is_convolution else "matmuls"
+                because = f"oneDNN's INT8 {word} fail their self-test on this machine"
         if because is not None:
             yield NamedFinding(node=product.name, rule=_NO_KERNEL, because=because)
+
+
+def _unlike_scaled(shape: tuple[int | None, ...]) -> str | None:
+    """What of a weight scaled matmuls do not have; None if nothing."""
+    if any(size is None or size % MULTIPLE for size in shape):
+        return f"INT8 matmuls on GPUs are of multiples of {MULTIPLE} features and inputs"
+    if not multiplies_integers():
+        return "INT8 matmuls fail their self-test on this machine"
+    return None
 
 
 def _unlike(graph: Graph, product: Node, weight: int) -> str | None:
@@ -71,7 +90,7 @@ def _unlike(graph: Graph, product: Node, weight: int) -> str | None:
     if product.attributes.get("transposed"):
         return "oneDNN's INT8 convolutions are not transposed"
     if any(product.attributes.get(factor, 1) != 1 for factor in ("alpha", "beta")):
-        return "oneDNN's INT8 matmuls are not scaled"
+        return "INT8 matmuls have no factors"
     if addend is not None and len(graph.shapes[addend]) != 1:
-        return "oneDNN's INT8 matmuls add vectors"
+        return "INT8 matmuls add vectors"
     return None

@@ -44,7 +44,7 @@ def _scales(weight: Any, in_pairs: bool) -> Any:
 
 
 def _integers(weight: Any, scales: Any) -> Any:
-    zeros = torch.zeros(len(weight), dtype=torch.int64)
+    zeros = torch.zeros(len(weight), dtype=torch.int64, device=weight.device)
     about = (0, -_LARGEST, _LARGEST, torch.int8)
     return QUANTIZE_CHANNELS(weight, scales, zeros, *about)
 
@@ -127,11 +127,16 @@ INT8_SCALES: Any = define(
 INT8_SUMS: Any = define(
     "int8_sums(Tensor weight, Tensor scales) -> Tensor", _sums, _fake_of_channels
 )
-# Tells a compiler how many numbers an input of a graph will hold.
-HELD_SUMS: Any = define(
-    "held_sums(Tensor held, int channels) -> Tensor",
-    lambda held, channels: held.clone(),
-    lambda held, channels: held.new_empty(channels),
+INT8_INTEGERS: Any = define(
+    "int8_integers(Tensor weight, Tensor scales) -> Tensor",
+    lambda weight, scales: _integers(weight, scales).contiguous(),
+    lambda weight, _: weight.new_empty(weight.shape, dtype=torch.int8),
+)
+# Tells a compiler what an input of a graph will hold.
+HELD: Any = define(
+    "held(Tensor held, int[] sizes, ScalarType dtype) -> Tensor",
+    lambda held, sizes, dtype: held.clone(),
+    lambda held, sizes, dtype: held.new_empty(sizes, dtype=dtype),
 )
 PACK_INT8_MATRIX: Any = define(
     "pack_int8_matrix(Tensor weight, Tensor scales) -> Tensor", _pack_matrix, fake_packed

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from mezzo.torch.onednn.int8_kernels import (
-    HELD_SUMS,
+    HELD,
     INT8_CONVOLUTION,
     INT8_LINEAR,
     PLAIN,
@@ -49,9 +49,9 @@ def _linear(
     )
 
 
-@register_lowering(HELD_SUMS, type_promotion_kind=None)
-def _held_sums(held: Any, channels: int) -> Any:
-    layout = FixedLayout(held.get_device(), torch.float32, [channels])
+@register_lowering(HELD, type_promotion_kind=None)
+def _held(held: Any, sizes: Any, dtype: torch.dtype) -> Any:
+    layout = FixedLayout(held.get_device(), dtype, sizes)
     return TensorBox(ReinterpretView(data=held.data, layout=layout))
 
 

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import torch
 
 from mezzo.torch.onednn.int8_kernels import (
+    INT8_INTEGERS,
     INT8_SCALES,
     INT8_SUMS,
     PACK_INT8_FILTER,
@@ -74,6 +75,16 @@ class Int8Matrix(OfChannels):
         weight = self.by_channel(call, weight)
         scales = self.scales_of(call, weight) if scales is None else scales
         return call(PACK_INT8_MATRIX, weight, scales)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Int8Integers(OfChannels):
+    """The integers of a matrix as they are, its channels first."""
+
+    def spell(self, call: Call, weight: Any, scales: Any = None) -> Any:
+        weight = self.by_channel(call, weight)
+        scales = self.scales_of(call, weight) if scales is None else scales
+        return call(INT8_INTEGERS, weight, scales)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

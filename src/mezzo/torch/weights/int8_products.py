@@ -11,30 +11,40 @@ from mezzo.aten.edit.quantizing import (
     DEQUANTIZE_CHANNELS,
     DEQUANTIZE_TENSOR,
     QUANTIZE_CHANNELS,
+    QUANTIZE_TENSOR,
 )
 from mezzo.torch.compiler.building import CallInserter
 from mezzo.torch.onednn.int8_kernels import (
-    HELD_SUMS,
+    HELD,
     INT8_CONVOLUTION,
     INT8_LINEAR,
     PLAIN,
     Steps,
 )
 from mezzo.torch.onednn.kernels import NOTHING
+from mezzo.torch.scaled_matmuls import multiply_integers
 from mezzo.torch.weights.int8_layouts import (
     Int8Filter,
+    Int8Integers,
     Int8Matrix,
     Int8Scales,
     Int8Sums,
     OfChannels,
 )
 from mezzo.torch.weights.packing import SQUEEZE, TURNS, Product, readers_of, replace_call
-from mezzo.torch.weights.weight_layouts import HEIGHT, UNSQUEEZE, PackedFilter, WeightLayout
+from mezzo.torch.weights.weight_layouts import (
+    HEIGHT,
+    PERMUTE,
+    UNSQUEEZE,
+    PackedFilter,
+    WeightLayout,
+)
 
 _ATEN: Any = torch.ops.aten
 _SUM = _ATEN.sum.dim_IntList
 _IMAGE_RANK = 4
 _INTEGERS = frozenset({torch.uint8, torch.int8})
+_S8 = (-128, 127, torch.int8)
 
 
 class Int8Slots(NamedTuple):
@@ -48,14 +58,17 @@ class Int8Slots(NamedTuple):
 def call_int8_kernels(
     graph: fx.Graph,
     slots: Mapping[fx.Node, Int8Slots],
-    in_pairs: bool,
+    *,
+    in_pairs: bool = False,
+    are_scaled: bool = False,
     constants: Set[fx.Node] = frozenset(),
 ) -> dict[fx.Node, WeightLayout]:
-    """Make quantized products call oneDNN's INT8 kernels.
+    """Make quantized products call INT8 kernels, oneDNN's or matmuls whose sums are scaled.
 
     Args:
         slots: for each FP32 weight that may change, the inputs for what its integers need.
         in_pairs: kernels add the products of two neighbours in INT16, as the plan's target says.
+        are_scaled: products are matmuls of S8 whose sums are scaled, as on GPUs.
         constants: the weights that do not change, which have the scales of the plan, and which
             Inductor packs.
 
@@ -69,14 +82,21 @@ def call_int8_kernels(
             weight=weight,
             planned=planned,
             in_pairs=in_pairs,
+            are_scaled=are_scaled,
             slots=slots.get(weight),
             layouts=layouts,
         )
         readers, sums = readers_of(floats), list(_sums_of(floats))
-        products = [product for product in readers if product is not None and _has_kernel(product)]
+        products = [
+            product
+            for product in readers
+            if product is not None
+            and _has_kernel(product)
+            and (not are_scaled or _is_signed(product))
+        ]
         if not sums or len(products) + len(sums) == len(readers):  # else the sums are of floats
             for product in products:
-                write.product(product)
+                write.scaled(product) if are_scaled else write.product(product)
             for call, is_transposed in sums:
                 write.sums(call, is_transposed)
         floats.replace_all_uses_with(weight)
@@ -91,6 +111,24 @@ def _quantized(graph: fx.Graph) -> Iterator[tuple[fx.Node, fx.Node]]:
         if scales.op == "get_attr":  # mezzo's own
             for floats in [user for user in integers.users if user.target is DEQUANTIZE_CHANNELS]:
                 yield weight, floats
+
+
+def _signed(build: CallInserter, x: fx.Node) -> tuple[fx.Node, float]:
+    """A dequantized tensor as S8 whose zero is 0, and its scale."""
+    quantized, scale, zero, low, *_, dtype = x.args
+    if dtype is torch.int8:
+        return quantized, scale
+    floats = quantized.args[0]
+    return build.call(QUANTIZE_TENSOR, floats, scale, zero + _S8[0] - low, *_S8), scale
+
+
+def _is_signed(product: Product) -> bool:
+    """Whether a matmul can multiply S8 whose zero is 0."""
+    if isinstance(product.layout, PackedFilter):
+        return False
+    quantized, _, zero, low, *_, dtype = product.x.args
+    is_written = dtype is torch.int8 or quantized.target is QUANTIZE_TENSOR
+    return is_written and zero + _S8[0] == low
 
 
 def _has_kernel(product: Product) -> bool:
@@ -119,6 +157,7 @@ class _Writer:
     weight: fx.Node
     planned: fx.Node | None
     in_pairs: bool
+    are_scaled: bool
     slots: Int8Slots | None
     layouts: dict[fx.Node, WeightLayout]
 
@@ -150,15 +189,45 @@ class _Writer:
                 result = build.call(SQUEEZE, result, HEIGHT) if packing.is_of_sequences else result
         replace_call(graph, product, result)
 
+    def scaled(self, product: Product) -> None:
+        """Replace a matmul by one of integers whose sums are scaled."""
+        is_transposed = product.layout.channel_axis == 1
+        about = {"in_pairs": self.in_pairs, "is_transposed": is_transposed}
+        build = CallInserter(self.graph, product.call)
+        (rows, channels), summed = product.call.meta["val"].shape, product.x.meta["val"].shape[1]
+        with self.graph.inserting_before(product.call):
+            x, scale = _signed(build, product.x)
+            sizes = [channels, summed]
+            integers = self._held(build, Int8Integers(**about), "packed", sizes, torch.int8)
+            scales = self._held(build, Int8Scales(**about), "scales", [channels])
+            matrix = build.call(PERMUTE, integers, [1, 0])
+            scales = build.call(_ATEN.mul.Tensor, scales, scale)
+            known = rows if isinstance(rows, int) else None
+            result = multiply_integers(build.call, x, matrix, scales, known)
+            if product.bias is not None:
+                result = build.call(_ATEN.add.Tensor, result, product.bias)
+        replace_call(self.graph, product, result)
+
     def sums(self, call: fx.Node, is_transposed: bool) -> None:
         """Replace the sums of a dequantized weight's channels by those of its integers."""
         layout = Int8Sums(in_pairs=self.in_pairs, is_transposed=is_transposed)
+        sizes = [*call.meta["val"].shape]
         with self.graph.inserting_before(call):
-            build = CallInserter(self.graph, call)
-            sums = self._form(build, layout, "sums")
-            if self.slots is not None and sums is self.slots.sums:
-                sums = build.call(HELD_SUMS, sums, *call.meta["val"].shape)
+            sums = self._held(CallInserter(self.graph, call), layout, "sums", sizes)
         call.replace_all_uses_with(sums)
+
+    def _held(
+        self,
+        build: CallInserter,
+        layout: OfChannels,
+        slot: str,
+        sizes: list[int],
+        dtype: torch.dtype = torch.float32,
+    ) -> fx.Node:
+        """A form of the weight that generated code reads."""
+        form = self._form(build, layout, slot)
+        is_input = self.slots is not None and form is getattr(self.slots, slot)
+        return build.call(HELD, form, sizes, dtype) if is_input else form
 
     def _form(self, build: CallInserter, layout: OfChannels, slot: str) -> fx.Node:
         """A form of the weight: the graph's input for it, or computed at every call if that has

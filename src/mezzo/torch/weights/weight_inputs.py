@@ -169,11 +169,12 @@ def _add_inputs(
         fake = _low_fake(mode, weight, dtype, last=_is_of_images(nodes[place]))
         low = add(f"mezzo_low_{place}", fake)
         slot = grids = sums = None
-        if (packs or has_integers) and _may_be_packed(weight):
-            slot = add(f"mezzo_packed_{place}", _slot_fake(mode, dtype))
+        if (packs or has_integers) and _may_be_packed(weight, has_integers):
+            kind = dtype if packs else torch.int8
+            slot = add(f"mezzo_packed_{place}", _slot_fake(mode, weight, kind))
             if has_integers:
-                grids = add(f"mezzo_grids_{place}", _slot_fake(mode, dtype))
-                sums = add(f"mezzo_sums_{place}", _slot_fake(mode, torch.float32))
+                grids = add(f"mezzo_grids_{place}", _slot_fake(mode, weight, torch.float32))
+                sums = add(f"mezzo_sums_{place}", _slot_fake(mode, weight, torch.float32))
         candidates.append(
             CastableWeight(
                 name=names[place], weight=place, low=low, slot=slot, grids=grids, sums=sums
@@ -182,12 +183,13 @@ def _add_inputs(
     return candidates, fakes
 
 
-def _may_be_packed(weight: torch.Tensor) -> bool:
-    """Whether a weight may belong to a matmul or convolution on the CPU. Changes of inference
-    tensors cannot be detected: they are cast at every call, and packing each time would not pay
-    off.
+def _may_be_packed(weight: torch.Tensor, has_integers: bool) -> bool:
+    """Whether a weight may belong to a matmul or convolution on the CPU, or to one of integers on
+    any device. Changes of inference tensors cannot be detected: they are cast at every call, and
+    packing each time would not pay off.
     """
-    return weight.dim() > 1 and weight.device.type == "cpu" and not weight.is_inference()
+    has_kernel = has_integers or weight.device.type == "cpu"
+    return weight.dim() > 1 and has_kernel and not weight.is_inference()
 
 
 def is_plain_weight(held: object) -> bool:
@@ -228,10 +230,10 @@ def _low_fake(
         return value.contiguous(memory_format=torch.channels_last) if is_channels_last else value
 
 
-def _slot_fake(mode: FakeTensorMode, dtype: torch.dtype) -> torch.Tensor:
+def _slot_fake(mode: FakeTensorMode, weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """The fake of a packed weight: empty, as it has no readable strides."""
     with mode:
-        return torch.empty(0, dtype=dtype)
+        return torch.empty(0, dtype=dtype, device=weight.device)
 
 
 def _names_of(module: fx.GraphModule) -> dict[int, str]:
