@@ -155,6 +155,8 @@ def said(op: str, attributes: dict[str, Any]) -> Category:
     ("op", "attributes", "call"), CALLS, ids=["-".join([op, *map(str, held.values())]) for op, held, _ in CALLS]
 )
 def test_category_is_what_autocast_does_on_a_cpu(op: str, attributes: dict[str, Any], call: _Call) -> None:
+    if op == "LSTM" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        pytest.skip("oneDNN has no LSTM in BF16 for this CPU, and PyTorch's autocast calls it all the same")
     assert said(op, attributes) is seen(call)
 
 

@@ -8,10 +8,10 @@ import pytest
 pytest.importorskip("torch", reason="needs mezzo[torch]")
 
 import torch
-from driving import compiled
+from driving import BF16_EPS, compiled, error_of
 
 import mezzo
-from mezzo.torch import precision
+from mezzo.torch import account, precision
 from mezzo.torch.compiler.regions import marking
 
 
@@ -65,6 +65,22 @@ def test_they_run_in_fp32_wherever_they_stand(function: Any, to: str) -> None:
     for found in (exported(x), compiled(module, to=to, fullgraph=False)(x)):  # as it is written, and decomposed
         # The product rounds its operands and its result once; what stands behind it multiplies that by a few.
         assert float((found - right).abs().max()) <= 16 * 2**-8 * float(right.abs().max())
+
+
+@pytest.mark.parametrize("to", ["bf16", "fp16"])
+def test_an_lstm_runs_low_only_where_onednn_has_its_kernel(to: str) -> None:
+    """PyTorch calls oneDNN's in FP32 on every CPU, and in BF16 if the CPU has the instructions."""
+    torch.manual_seed(0)
+    module, x = InLow(torch.nn.LSTM(8, 8), to).eval(), torch.randn(4, 8)
+    torch._dynamo.reset()
+    run = compiled(module, to=to, fullgraph=False)
+    with torch._dynamo.config.patch(allow_rnn=True):
+        assert error_of(run(x)[0], module(x)[0]) <= 16 * BF16_EPS  # as above: a product, and steps of time behind it
+    (plan,) = account(run).plans
+    assert plan is not None
+    is_low = to == "bf16" and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    (lstm,) = [node for node in plan.nodes if node.op == "mkldnn_rnn_layer"]
+    assert str(lstm.precision.compute) == ("bf16" if is_low else "f32")
 
 
 def test_a_program_that_computes_nothing_is_converted() -> None:

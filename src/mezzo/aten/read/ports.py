@@ -47,22 +47,21 @@ class Prober:
 
     def ports_of(self, node: fx.Node, operands: Sequence[CallOperand], is_known: bool) -> Typed:
         """The ports of one call. Operators without facts (`is_known` False) keep their types."""
-        is_known = is_known and not lacks_kernel(node)
+        lows = [low for low in self._lows if is_known and not lacks_kernel(node, low)]
         input_roles = tuple(_role(node, operand) for operand in operands)
         dtypes = tuple(
             None if operand.node is None else torch_dtype_of(operand.node) for operand in operands
         )
         key = (
-            self._lows,
+            tuple(lows),
             node.target,
             dtypes,
             input_roles,
-            is_known,
             dtypes_of(node.meta.get("val")),
             _types_in(node),
         )
         if key not in _ASKED:
-            _ASKED[key] = self._find(node, input_roles, dtypes, is_known)
+            _ASKED[key] = self._find(node, input_roles, dtypes, lows)
         return _ASKED[key]
 
     def ports_of_composite(self, operands: Sequence[fx.Node], results: Sequence[fx.Node]) -> Typed:
@@ -96,7 +95,7 @@ class Prober:
         node: fx.Node,
         input_roles: tuple[Role, ...],
         dtypes: Sequence[torch.dtype | None],
-        is_known: bool,
+        lows: Sequence[torch.dtype],
     ) -> Typed:
         high_dtypes = dtypes_of(node.meta.get("val"))
         output_roles = tuple(map(role_of, high_dtypes))
@@ -110,7 +109,7 @@ class Prober:
             return Typed(_fixed(input_roles), output_roles, None, _NONE)
         roles_in = {
             low: roles
-            for low in (self._lows if is_known else ())
+            for low in lows
             if (roles := self._roles_in(low, node, output_roles, high_dtypes)) is not None
         }
         roles = next(iter(roles_in.values()), output_roles)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+import torch
 from torch import fx
 
 from mezzo.aten.program import packet_of, tensor_of
@@ -45,11 +46,19 @@ _WITHOUT_LOW_KERNEL = frozenset(
         "stft",
     }
 )
+# oneDNN's LSTM, as which PyTorch compiles LSTMs on every CPU. In BF16 it raises "could not create a
+# primitive descriptor" where oneDNN does not support that; in FP16 PyTorch does not use it.
+_ONEDNN_LSTM = "mkldnn_rnn_layer"
 
 
-def lacks_kernel(node: fx.Node) -> bool:
-    """Whether a call lacks a low-precision kernel on its device, despite passing fake execution."""
-    return packet_of(node.target) in _WITHOUT_LOW_KERNEL and _is_on_cpu(node)
+def lacks_kernel(node: fx.Node, low: torch.dtype) -> bool:
+    """Whether a call lacks a kernel of a low dtype on its device, despite passing fake execution.
+    For oneDNN's LSTM, it depends on this machine's CPU.
+    """
+    op = packet_of(node.target)
+    if op == _ONEDNN_LSTM:
+        return low is not torch.bfloat16 or not torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return op in _WITHOUT_LOW_KERNEL and _is_on_cpu(node)
 
 
 def stays(node: fx.Node, argument: str) -> bool:
