@@ -67,7 +67,7 @@ from mezzo.torch.weights.int8_products import (
     Int8Slots,
     call_int8_kernels,
 )
-from mezzo.torch.weights.packing import pack
+from mezzo.torch.weights.packing import keep_channels_first, pack
 from mezzo.torch.weights.weight_inputs import CastableWeight, Edited, device_of
 from mezzo.torch.weights.weight_layouts import (
     LowCopy,
@@ -367,6 +367,8 @@ class PlanningPass(CustomGraphPass):
         layouts = dict(int8_layouts)
         if not self.is_joint:
             layouts |= self._pack(graph, slots, wide, blocks)
+        for low in wide:
+            keep_channels_first(graph, low)
         copies = []
         for candidate in self.edited.candidates:
             low = by_place.get(candidate.low)

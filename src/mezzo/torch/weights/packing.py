@@ -8,11 +8,19 @@ from torch import fx
 from torch.fx.experimental.symbolic_shapes import guard_or_true
 
 from mezzo.aten.program import tensor_of
-from mezzo.torch.onednn.kernels import CONVOLUTION, LINEAR, NOTHING, layout_of
+from mezzo.torch.onednn.kernels import (
+    CONVOLUTION,
+    LINEAR,
+    NOTHING,
+    is_laid_out_last,
+    laid_out,
+    layout_of,
+)
 from mezzo.torch.weights.weight_layouts import HEIGHT, UNSQUEEZE, Packed, PackedFilter, PackedMatrix
 
 _ATEN: Any = torch.ops.aten
 _MM, _ADDMM, _CONVOLUTION = _ATEN.mm.default, _ATEN.addmm.default, _ATEN.convolution.default
+_CLONE = _ATEN.clone.default
 SQUEEZE = _ATEN.squeeze.dim
 TURNS = {_ATEN.permute.default: ([1, 0],), _ATEN.t.default: ()}
 _SEQUENCE_RANK = 3  # a sequence is packed as an image with one row
@@ -52,6 +60,24 @@ def pack(
         for product in products:
             replace_packed(graph, product, slot, wide)
     return packed
+
+
+def keep_channels_first(graph: fx.Graph, low: fx.Node) -> None:
+    """Copy results of convolutions by a channels-last copy of a weight to channels first, which the
+    weight itself gives them: views, outputs and users depend on it. Inductor fuses the copies.
+    """
+    if not is_laid_out_last(low.meta["val"]):
+        return
+    for call in list(low.users):
+        result = call.meta["val"]
+        if call.target is not _CONVOLUTION or is_laid_out_last(result):
+            continue
+        with graph.inserting_after(call):
+            restored = graph.call_function(_CLONE, (call,))
+            restored.kwargs = {"memory_format": torch.contiguous_format}
+        restored.meta = dict(call.meta)
+        call.meta["val"] = laid_out(result, last=True)
+        call.replace_all_uses_with(restored, lambda user, clone=restored: user is not clone)
 
 
 def _is_fixed(layout: Packed) -> bool:
