@@ -47,7 +47,8 @@ def test_sums_of_ones_stop_where_one_is_no_longer_seen() -> None:
     ones = torch.ones(1, 300 + _AFTER).bfloat16()
     assert float(tiles.PRODUCT(ones, ones.T, 1)) == 256
     assert float(tiles.PRODUCT(ones, ones.T, 4)) == 300 + _AFTER
-    assert accumulating.sums_are_wide(torch.bfloat16, "cpu")
+    # oneDNN's kernels sum in FP32; without them PyTorch rounds gradients of convolutions image by image.
+    assert accumulating.sums_are_wide(torch.bfloat16, "cpu") == torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 class _Stack(nn.Module):
@@ -108,7 +109,14 @@ def test_convolutions_are_their_own_derivatives() -> None:
     assert error_of(tiles.CONVOLUTION_WEIGHT(*low, *sizes), wanted[1]) < 4 * BF16_EPS
 
 
+def test_gradients_of_convolutions_sum_a_batch_in_fp32_if_asked() -> None:
+    model, images = nn.Conv2d(1, 1, 1, bias=False), torch.ones(300, 1, 1, 1)
+    compiled(model, accumulate="fp32")(images).sum().backward()
+    assert model.weight.grad is not None and float(model.weight.grad) == 300  # 256 if each sum is rounded to BF16
+
+
 def test_what_a_machine_sums_in_fp32_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accumulating, "sums_are_wide", lambda low, device: True)
     model, x = driving.Net(), torch.randn(4, 32)
     native = compiled(model)(x)
     torch._dynamo.reset()

@@ -36,12 +36,18 @@ def tile_for(controls: Controls, low: torch.dtype, device: str) -> int | None:
 @functools.cache
 def sums_are_wide(low: torch.dtype, device: str) -> bool:
     """Whether a device accumulates a format in FP32, by self-test. Sums of ones stop growing where
-    a rounded accumulator absorbs 1.
+    a rounded accumulator absorbs 1. Without oneDNN's kernels, PyTorch rounds the gradient of a
+    convolution's weight after each image of a batch.
     """
     with without_modes(), torch.no_grad():
         ones = torch.ones(_TERMS, dtype=low, device=device)
         images, filters = ones.view(1, -1, 1, 1), ones.view(1, -1, 1, 1)
-        sums = (ones.view(1, -1) @ ones.view(-1, 1), torch.nn.functional.conv2d(images, filters))
+        batch = ones.view(-1, 1, 1, 1)
+        sums = (
+            ones.view(1, -1) @ ones.view(-1, 1),
+            torch.nn.functional.conv2d(images, filters),
+            torch.nn.grad.conv2d_weight(batch, (1, 1, 1, 1), batch),
+        )
         return all(float(total) == _TERMS for total in sums)
 
 
