@@ -20,7 +20,11 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from mezzo.aten.marks import KEY
 from mezzo.aten.program import Program, ProgramTensor
+from mezzo.formats.dtypes import DType
 from mezzo.planner.options import Options
+from mezzo.plugins.discovery import policies
+from mezzo.tables.ops import op_facts
+from mezzo.tables.policy import Category
 from mezzo.torch.compiler.rewriting import rewrite
 from mezzo.torch.compiler.settings import read_settings
 
@@ -65,6 +69,8 @@ class Judge:
         with torch.autocast("cpu", self.low):
             cast = _try(self.call.func, self.call)
         self.autocast_error = float("inf") if cast is None else distance(cast, self.right)
+        if _autocast_runs_low(call):  # a gradient too, which it runs in the type of the forward call
+            self.autocast_error = max(self.autocast_error, self.low_error)
 
     def judge(self, region: str | None, run: Callable[..., list[Any]], *, with_weights: bool = False) -> Verdict | None:
         """Judge a way of running it in a region; None where plain PyTorch does not run it."""
@@ -167,6 +173,13 @@ def answers(run: Callable[..., Any], call: Call) -> list[Any]:
         made = run(*args, **kwargs)
     several = made if isinstance(made, tuple | list) else (made,)
     return [one for one in several if one is not None]
+
+
+def _autocast_runs_low(call: Call) -> bool:
+    """Whether autocast runs an operator, or the one whose gradient it is, in the low type."""
+    facts = op_facts("aten").get(call.func._schema.name.partition("::")[2])
+    policy = policies()["autocast"]
+    return facts is not None and policy.judge(("aten", facts.op), facts, DType.BFLOAT16).category is Category.ALLOW
 
 
 def types_of(made: Sequence[Any]) -> list[Any]:
