@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from mezzo.common.machine import find_machine
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 # Pages whose blocks list commands with every option, on file names that say what they are; the commands have tests.
@@ -23,6 +25,8 @@ LISTS = ("cli",)
 PROMPT = "$ "
 # A shell block without outputs, and one that is a session: commands behind a prompt, and what they print.
 SHELL, SESSION = "sh", "console"
+# Asked of the machine itself, as pages see the CPU of a server.
+_HAS_AVX512 = bool(find_machine().has("avx512f"))
 _COMMENT = re.compile(r"^<!-- (needs|not run|gives|output|shows)(?:: (.+?))? -->$")
 _FENCE = re.compile(r"^( *)```(\S*)(?: [^`]*)?$")  # of a directive with its argument, as {include} FILE
 # What a page may ask for, and the package or program that tells whether it is there; None: never, where tests run.
@@ -137,5 +141,7 @@ def _is_there(need: str) -> bool:
         import onnxruntime
 
         return "CUDAExecutionProvider" in onnxruntime.get_available_providers()
+    if need == "AVX512":
+        return _HAS_AVX512
     name = _NEEDS.get(need, need)
     return name is not None and (shutil.which(name) is not None or importlib.util.find_spec(name) is not None)

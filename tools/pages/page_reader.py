@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -22,10 +22,13 @@ from page_outputs import is_alike, parts_of
 import mezzo
 from mezzo.cli import main
 from mezzo.common import machine
+from mezzo.tables.sums import VNNI
 
 DIGITS = ROOT / "examples" / "digits"
 # Pages are those of one machine: a server's CPU, whichever runs them.
 _FEATURES = "avx2 f16c avx512f avx512_bf16 avx512_vnni amx_int8 amx_bf16"
+# Blocks that need torch run its INT8 kernels, whose sums are those of the machine at hand.
+_MULTIPLIES_HERE = any(map(machine.find_machine().has, VNNI))
 # Beside mezzo, what a shell block may run.
 _PROGRAMS = frozenset({"cat", "cp", "grep", "ls", "python"})
 
@@ -37,9 +40,8 @@ def workplace() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as name, tempfile.NamedTemporaryFile("w") as features:
         folder = Path(name).resolve()
         os.chdir(folder)
-        features.write(f"flags : {_FEATURES}\n")
-        features.flush()
         machine.CPUINFO = Path(features.name)
+        _pretend()
         try:
             _lay_out()
             yield folder
@@ -49,6 +51,13 @@ def workplace() -> Iterator[Path]:
             for module in set(sys.modules) - known:  # metrics that a page has written
                 if str(folder) in str(getattr(sys.modules[module], "__file__", "")):
                     del sys.modules[module]
+
+
+def _pretend(needs: Sequence[str] = ()) -> None:
+    """Write the CPU's features, as a block sees them that needs these packages."""
+    is_here = "torch" in needs and not _MULTIPLIES_HERE
+    features = [feature for feature in _FEATURES.split() if not (is_here and feature in VNNI)]
+    machine.CPUINFO.write_text(f"flags : {' '.join(features)}\n", encoding="utf-8")
 
 
 def _lay_out() -> None:
@@ -94,6 +103,7 @@ class Reader:
 
     def follow(self, block: Block) -> str:
         """Do what a block says; returns what the block should be: itself, but for the outputs in it."""
+        _pretend(block.needs)
         if block.is_output:
             return parts_of(self._printed, block.parts)
         if block.language == "python":
