@@ -265,6 +265,31 @@ def test_a_graph_takes_its_numbers_from_the_caller(is_frozen: bool) -> None:
     assert account(within).graphs[0].int8_products == 0
 
 
+class Shifting(nn.Module):
+    """A module that writes to its own attributes, as Swin's blocks do: Dynamo reads it in another way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.shift = nn.Linear(64, 64), 3
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.shift = 0
+        result: torch.Tensor = self.layer(x) + self.shift
+        return result
+
+
+@pytest.mark.parametrize("is_frozen", [True, False])
+def test_weights_of_modules_that_write_to_themselves_have_their_names(is_frozen: bool) -> None:
+    module, mixed = nn.Sequential(nn.Linear(64, 64), Shifting()).eval(), torch.randn(8, 64)
+    data = [torch.randn(16, 8) @ mixed for _ in range(12)]
+    run = mezzo.torch.compile(module, to="int8", data=data, freeze=is_frozen)
+    run(data[0])
+    assert account(run).graphs[0].int8_products == 2
+    (plan,) = run.plans
+    assert {name for name, how in plan.quantized if how.axis is not None} == {"0.weight", "1.layer.weight"}
+    assert kept(run) == (["weights: kept"] if is_frozen else [])
+
+
 class Gated(nn.Module):
     """A gated product of two matmuls, as in language models, one of whose channels is far larger than the others."""
 

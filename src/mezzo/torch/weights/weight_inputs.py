@@ -23,7 +23,9 @@ _CONVOLUTIONS = frozenset({torch.conv2d, torch.conv_transpose2d})
 _ROOT = re.compile(r"[LG]\['[^']*'\]")
 _PART = re.compile(r"'([^']*)'|\.([A-Za-z_]\w*)")
 _PATHS = "dynamo_flat_name_to_original_fqn"
-_HOLDERS = ("_modules", "_parameters", "_buffers")
+# Dynamo reads a module that writes to its own attributes through its `__dict__`.
+_HOLDERS = ("__dict__", "_modules", "_parameters", "_buffers")
+_HELD = re.compile(r"\._(?:modules|parameters|buffers)\['([^']*)'\]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,7 +285,8 @@ def _paths_in(module: fx.GraphModule) -> Mapping[str, str]:
         place = _spelled(source)
         root, path = _ROOT.search(place), _path_of(_parts_in(place))
         if root is not None:
-            written.setdefault(re.sub(r"\W", "_", f"{root[0]}.{path}"), set()).add(path)
+            named = _HELD.sub(r".\1", place[root.start() :])
+            written.setdefault(re.sub(r"\W", "_", named), set()).add(path)
     for name, found in written.items():
         if len(found) == 1:
             paths.setdefault(name, *found)
