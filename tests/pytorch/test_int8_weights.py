@@ -304,7 +304,8 @@ def test_weights_that_no_kernel_multiplies_any_more_run_in_floats(monkeypatch: p
     run = int8(module)
     module[0].weight.fill_(float("nan"))
     again = copy.deepcopy(run)
-    assert again(rows(99)).isnan().all()
+    with pytest.warns(UserWarning, match="the plan from data no longer fits, so nothing runs in INT8: .*permute"):
+        assert again(rows(99)).isnan().all()
     (plan,) = again.plans
     assert not any(node.precision.compute is DType.QUANTIZED8 for node in plan.nodes)
     assert [note for note in plan.notes if "the plan from data no longer fits" in note]

@@ -1,5 +1,6 @@
 """The Inductor pass that plans a functional graph and makes it use cached low-precision weights."""
 
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -241,6 +242,7 @@ class PlanningPass(CustomGraphPass):
             if is_given:
                 raise InputError(str(error)) from error
             why = f"the plan from data no longer fits, so nothing runs in INT8: {error}"
+            warnings.warn(why, stacklevel=2)
         return rewrite(program, without_scales(self.options, why))
 
     def _write_fp32_outputs(self, graphs: Sequence[RewrittenGraph]) -> tuple[Fp32Output, ...]:
