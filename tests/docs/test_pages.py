@@ -64,7 +64,7 @@ _UNRUN = {
     "needs torch, transformers, onnxscript, onnxruntime and openvino": 1,
     "needs torch and scikit-learn": 1,
     "needs torch, scikit-learn, nncf and openvino, and ten minutes": 1,
-    "needs torch, transformers, torchao and a CPU with AVX2": 2,
+    "needs torch, transformers, torchao and a CPU with AVX2": 3,
     "needs torch and what the first lines of torch_tasks.py name": 1,
     "needs torch": 68,
     "needs AVX512, torch": 2,
