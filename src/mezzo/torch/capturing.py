@@ -193,7 +193,7 @@ def _fed(program: Program, args: Sequence[object]) -> dict[str, torch.Tensor]:
             continue
         if isinstance(value, torch.Tensor):
             fed[program.names.get(name, name)] = value.detach().clone()
-        elif _place_of(program.graph, node) is None:
+        elif isinstance(node.meta["val"], SymInt) and _place_of(program.graph, node) is None:
             fed[program.names.get(name, name)] = torch.tensor(value)
     return fed
 
