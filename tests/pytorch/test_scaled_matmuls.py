@@ -112,13 +112,14 @@ def test_planned_matmuls_run_in_int8(
     assert planned or to == "int8,bf16"
 
 
+@pytest.mark.parametrize("counts", [(24, 3, 40), (24,)])
 @pytest.mark.parametrize("is_dynamic", [False, True])
 @pytest.mark.parametrize("is_frozen", [False, True])
-def test_inductor_generates_what_scales_the_sums(is_frozen: bool, is_dynamic: bool) -> None:
+def test_inductor_generates_what_scales_the_sums(is_frozen: bool, is_dynamic: bool, counts: tuple[int, ...]) -> None:
     """Frozen, a pattern of PyTorch's would make oneDNN's matmul of it, which GPUs have not."""
     module = NETWORKS["layers"]()
-    run = int8(module, is_dynamic=is_dynamic, freeze=is_frozen, dynamic=True)
-    for count in (24, 3, 40):
+    run = int8(module, is_dynamic=is_dynamic, freeze=is_frozen, dynamic=len(counts) > 1)
+    for count in counts:
         assert 0.0 < error(run(rows(count)), module(rows(count))) < ERROR
     assert len(account(run).graphs) == 1
     assert account(run).graphs[0].int8_products == 2
