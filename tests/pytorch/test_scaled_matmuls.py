@@ -63,9 +63,9 @@ def rows(count: int, seed: int = 99) -> torch.Tensor:
 
 
 def int8(module: nn.Module, *, is_dynamic: bool = False, to: str = "int8", **options: Any) -> Any:
-    how = {"calibrator": "none"} if is_dynamic else {"data": [rows(16, seed) for seed in range(8)], "correct": "none"}
-    if not options.get("freeze"):
-        how.pop("correct", None)
+    how: dict[str, Any] = {"calibrator": "none"} if is_dynamic else {"data": [rows(16, seed) for seed in range(8)]}
+    if options.get("freeze") and not is_dynamic:
+        how["correct"] = "none"
     return mezzo.torch.compile(module.eval(), to=to, target="torch-cuda", **how, **options)
 
 
@@ -179,7 +179,7 @@ def test_a_gpu_has_all_values_and_rows_enough(
     call_int8_kernels(program.graph, {}, are_scaled=True)
     values = [node.meta["val"] for node in program.graph.nodes if isinstance(node.meta.get("val"), torch.Tensor)]
     products = [node for node in program.graph.nodes if node.target is INT_MM]
-    given = program.graph.find_nodes(op="placeholder")[-1].meta["val"].shape[0]
-    added = [int(node.meta["val"].shape[0] - given) for node in products]
+    fed_rows = program.graph.find_nodes(op="placeholder")[-1].meta["val"].shape[0]
+    added = [int(node.meta["val"].shape[0] - fed_rows) for node in products]
     assert added == [16 if count is None else max(17 - count, 0)] * 2
     assert {value.device.type for value in values} == {"cuda"}

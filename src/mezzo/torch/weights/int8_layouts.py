@@ -26,12 +26,14 @@ from mezzo.torch.weights.weight_layouts import (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfChannels:
     """A form of a weight whose output channels have scales. `in_pairs`: the kernel adds products
-    in pairs; `is_transposed`: the channels are the second of two axes.
+    in pairs; `is_transposed`: the channels are the second of two axes. `operator` makes the form of
+    a matrix, its channels first, and their scales.
     """
 
     in_pairs: bool
     is_transposed: bool = False
     source: ClassVar[None] = None
+    operator: ClassVar[Any] = None
 
     def make(self, weight: torch.Tensor) -> torch.Tensor:
         form: torch.Tensor = self.spell(carry_out, weight.detach())
@@ -39,7 +41,10 @@ class OfChannels:
 
     def spell(self, call: Call, weight: Any, scales: Any = None) -> Any:
         """Build the form by calls, with these scales, or those of the weight."""
-        raise NotImplementedError
+        weight = self.by_channel(call, weight)
+        return call(
+            self.operator, weight, self.scales_of(call, weight) if scales is None else scales
+        )
 
     def by_channel(self, call: Call, weight: Any) -> Any:
         """The weight with its channels first."""
@@ -62,29 +67,21 @@ class Int8Scales(OfChannels):
 class Int8Sums(OfChannels):
     """The sum of each channel's quantized weights."""
 
-    def spell(self, call: Call, weight: Any, scales: Any = None) -> Any:
-        weight = self.by_channel(call, weight)
-        return call(INT8_SUMS, weight, self.scales_of(call, weight) if scales is None else scales)
+    operator: ClassVar[Any] = INT8_SUMS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Int8Matrix(OfChannels):
     """A packed matrix."""
 
-    def spell(self, call: Call, weight: Any, scales: Any = None) -> Any:
-        weight = self.by_channel(call, weight)
-        scales = self.scales_of(call, weight) if scales is None else scales
-        return call(PACK_INT8_MATRIX, weight, scales)
+    operator: ClassVar[Any] = PACK_INT8_MATRIX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Int8Integers(OfChannels):
     """The integers of a matrix as they are, its channels first."""
 
-    def spell(self, call: Call, weight: Any, scales: Any = None) -> Any:
-        weight = self.by_channel(call, weight)
-        scales = self.scales_of(call, weight) if scales is None else scales
-        return call(INT8_INTEGERS, weight, scales)
+    operator: ClassVar[Any] = INT8_INTEGERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,21 +82,16 @@ def call_int8_kernels(
             weight=weight,
             planned=planned,
             in_pairs=in_pairs,
-            are_scaled=are_scaled,
             slots=slots.get(weight),
             layouts=layouts,
         )
+        has_kernel = _has_scaled_kernel if are_scaled else _has_kernel
+        write_product = write.scaled if are_scaled else write.product
         readers, sums = readers_of(floats), list(_sums_of(floats))
-        products = [
-            product
-            for product in readers
-            if product is not None
-            and _has_kernel(product)
-            and (not are_scaled or _is_signed(product))
-        ]
+        products = [product for product in readers if product is not None and has_kernel(product)]
         if not sums or len(products) + len(sums) == len(readers):  # else the sums are of floats
             for product in products:
-                write.scaled(product) if are_scaled else write.product(product)
+                write_product(product)
             for call, is_transposed in sums:
                 write.sums(call, is_transposed)
         floats.replace_all_uses_with(weight)
@@ -115,16 +110,15 @@ def _quantized(graph: fx.Graph) -> Iterator[tuple[fx.Node, fx.Node]]:
 
 def _signed(build: CallInserter, x: fx.Node) -> tuple[fx.Node, float]:
     """A dequantized tensor as S8 whose zero is 0, and its scale."""
-    quantized, scale, zero, low, *_, dtype = x.args
+    quantized, scale, *_, dtype = x.args
     if dtype is torch.int8:
         return quantized, scale
-    floats = quantized.args[0]
-    return build.call(QUANTIZE_TENSOR, floats, scale, zero + _S8[0] - low, *_S8), scale
+    return build.call(QUANTIZE_TENSOR, quantized.args[0], scale, 0, *_S8), scale
 
 
-def _is_signed(product: Product) -> bool:
-    """Whether a matmul can multiply S8 whose zero is 0."""
-    if isinstance(product.layout, PackedFilter):
+def _has_scaled_kernel(product: Product) -> bool:
+    """Whether a product is a matmul that can multiply S8 whose zero is 0."""
+    if isinstance(product.layout, PackedFilter) or not _has_kernel(product):
         return False
     quantized, _, zero, low, *_, dtype = product.x.args
     is_written = dtype is torch.int8 or quantized.target is QUANTIZE_TENSOR
@@ -157,7 +151,6 @@ class _Writer:
     weight: fx.Node
     planned: fx.Node | None
     in_pairs: bool
-    are_scaled: bool
     slots: Int8Slots | None
     layouts: dict[fx.Node, WeightLayout]
 
@@ -202,8 +195,8 @@ class _Writer:
             scales = self._held(build, Int8Scales(**about), "scales", [channels])
             matrix = build.call(PERMUTE, integers, [1, 0])
             scales = build.call(_ATEN.mul.Tensor, scales, scale)
-            known = rows if isinstance(rows, int) else None
-            result = multiply_integers(build.call, x, matrix, scales, known)
+            fixed_rows = rows if isinstance(rows, int) else None
+            result = multiply_integers(build.call, x, matrix, scales, fixed_rows)
             if product.bias is not None:
                 result = build.call(_ATEN.add.Tensor, result, product.bias)
         replace_call(self.graph, product, result)
