@@ -13,7 +13,7 @@ from mezzo.evaluate.range_measurement import measure_ranges
 from mezzo.quantize.corrections import calibrated_for_search
 from mezzo.torch.capturing import CapturedGraph, captured_graphs
 from mezzo.torch.compiler.settings import CompilerSettings
-from mezzo.torch.saved_plans import SavedPlans, spell_plans
+from mezzo.torch.saved_plans import SavedPlans, plans_made
 from mezzo.tuning.costs import table_costs
 from mezzo.tuning.final_plan import FinalPlan
 from mezzo.tuning.goals import ScoreCache, margin_of, read_goal
@@ -37,15 +37,13 @@ def plans_within(
             f"max_error is held by one graph, and the data came to {len(called)}: the code breaks"
             " graphs (fullgraph=True says where), or batches take other ways through it"
         )
-    plan = _plan_within(called[0], max_error, corrects=settings.is_frozen)
-    return SavedPlans(spell_plans([plan]), "the plan from data", is_file=False)
+    return plans_made([_plan_within(called[0], max_error)])
 
 
-def _plan_within(captured: CapturedGraph, max_error: float, *, corrects: bool) -> Plan:
+def _plan_within(captured: CapturedGraph, max_error: float) -> Plan:
     model, options, session = captured.opened()
     goal = read_goal(max_error, None, None, margin=margin_of(session))
     options = options.with_settings(**goal.settings())
-    options = options if corrects else replace(options, steps=())
     model, options = calibrated_for_search(model, options, session)
     ranges = measure_ranges(model, session)
     options = with_lifts(model, options, ranges)  # the search judges what is cleared

@@ -97,7 +97,8 @@ class CapturedGraph:
 def captured_graphs(
     model: Callable[..., Any], settings: CompilerSettings, data: Iterable[object]
 ) -> list[CapturedGraph]:
-    """The graphs that a module runs on batches of data, with the arguments of their calls.
+    """The graphs that a module runs on batches of data, with the arguments of their calls. Their
+    options have corrections of constants where weights are some: where they are frozen.
 
     Of graphs that are alike but for the sizes of their inputs there is one: that of open sizes,
     with the calls of all, or the one with the most calls.
@@ -105,7 +106,12 @@ def captured_graphs(
     Raises InputError: there is no batch.
     """
     graphs: list[CapturedGraph] = []
-    if not run_captured(model, settings, data, lambda program, of: _keep(program, of, graphs)):
+
+    def keep(program: Program, options: Options) -> Callable[..., Any]:
+        own = options if settings.is_frozen else replace(options, steps=())
+        return _keep(program, own, graphs)
+
+    if not run_captured(model, settings, data, keep):
         raise InputError("data holds no batch; give one at least")
     alike: dict[tuple[str, ...], list[CapturedGraph]] = {}
     for captured in graphs:

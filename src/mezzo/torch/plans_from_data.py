@@ -17,7 +17,7 @@ from mezzo.quantize.calibration import with_parameters
 from mezzo.quantize.corrections import correct_biases, correct_parameters
 from mezzo.torch.capturing import CapturedGraph, captured_graphs
 from mezzo.torch.compiler.settings import CompilerSettings
-from mezzo.torch.saved_plans import SavedPlans, spell_plans
+from mezzo.torch.saved_plans import SavedPlans, plans_made
 from mezzo.tuning.repair.attempts import check, is_wrong
 from mezzo.tuning.repair.runtime_check import (
     PlannedResult,
@@ -38,17 +38,15 @@ def plans_from_data(
     graphs = captured_graphs(model, settings, data)
     if not graphs:
         return None
-    plans = [_plan_of(captured, corrects=settings.is_frozen) for captured in graphs]
-    return SavedPlans(spell_plans(plans), "the plan from data", is_file=False)
+    return plans_made([_plan_of(captured) for captured in graphs])
 
 
-def _plan_of(captured: CapturedGraph, *, corrects: bool) -> Plan:
+def _plan_of(captured: CapturedGraph) -> Plan:
     """The plan of a graph. If its answers are wrong on the data that judges, matmuls find ranges at
     run time if that errs less; warns if they are wrong even then.
     """
     model, options, session = captured.opened()
     options = with_parameters(model, options, session)
-    options = options if corrects else replace(options, steps=())
     model, options = correct_parameters(model, options, session)
     planned = convert_planned(model, options)
     if BIAS in options.steps and session.held_out is not None:

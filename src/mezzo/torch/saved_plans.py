@@ -113,6 +113,11 @@ def spell_plans(plans: Sequence[Plan]) -> str:
     return f'{{"format": {json.dumps(_FORMAT)}, "graphs": [\n{graphs}\n]}}\n'
 
 
+def plans_made(plans: Sequence[Plan]) -> SavedPlans:
+    """The plans of graphs, made from data. Raises InputError: a plan changes its graph."""
+    return SavedPlans(spell_plans(plans), "the plan from data", is_file=False)
+
+
 def load_plans(path: str | os.PathLike[str]) -> SavedPlans:
     """Read a file that `mezzo.torch.save_plan` wrote. Raises InputError: it is none."""
     where = f"plan {str(path)!r}"
