@@ -290,6 +290,36 @@ def test_weights_of_modules_that_write_to_themselves_have_their_names(is_frozen:
     assert kept(run) == (["weights: kept"] if is_frozen else [])
 
 
+class Holding(nn.Module):
+    """A module with tensors and layers that are attributes alone, one of them made at the first call as LeViT does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers, self.shift = [nn.Linear(64, 64).eval() for _ in range(2)], torch.randn(64)
+        self.tables: dict[str, torch.Tensor] = {}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if "cpu" not in self.tables:
+            self.tables["cpu"] = torch.rand(64) + 1
+        result: torch.Tensor = self.layers[1](torch.relu(self.layers[0](x) + self.shift)) * self.tables["cpu"]
+        return result
+
+
+@pytest.mark.parametrize("is_frozen", [True, False])
+def test_tensors_that_are_attributes_alone_may_be_replaced(is_frozen: bool) -> None:
+    """Dynamo marks them when it compiles without freezing, which calibrating does."""
+    module, data = Holding().eval(), [torch.randn(16, 64) for _ in range(12)]
+    run, x = mezzo.torch.compile(module, to="int8", data=data, freeze=is_frozen), torch.randn(64, 64)
+    for _ in range(2):
+        assert 0.0 < float((run(x) - module(x)).norm() / module(x).norm()) < 0.03
+        module.shift = torch.randn(64)
+        module.tables["cpu"] = torch.rand(64) + 1
+    graph = account(run).graphs[0]
+    assert graph.int8_products == 2 and graph.plan is not None
+    channels = {name for name, how in graph.plan.quantized if how.axis is not None}
+    assert channels == {"layers.0.weight", "layers.1.weight"}
+
+
 class Gated(nn.Module):
     """A gated product of two matmuls, as in language models, one of whose channels is far larger than the others."""
 

@@ -1,7 +1,7 @@
 """Additional graph inputs for low-precision weights; the plan decides which are used."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,13 +19,11 @@ from mezzo.torch.torch_internals import (
 from mezzo.torch.weights.weights import fills_memory
 
 _CONVOLUTIONS = frozenset({torch.conv2d, torch.conv_transpose2d})
-# Dynamo's syntax of a variable, and around the parts of a module path.
-_ROOT = re.compile(r"[LG]\['[^']*'\]")
-_PART = re.compile(r"'([^']*)'|\.([A-Za-z_]\w*)")
+# Dynamo's syntax around the parts of a path.
+_PART = re.compile(r"'([^']*)'|\.([A-Za-z_]\w*)|\[(\d+)\]")
 _PATHS = "dynamo_flat_name_to_original_fqn"
 # Dynamo reads a module that writes to its own attributes through its `__dict__`.
 _HOLDERS = ("__dict__", "_modules", "_parameters", "_buffers")
-_HELD = re.compile(r"\._(?:modules|parameters|buffers)\['([^']*)'\]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +61,8 @@ class Edited:
 
     @property
     def owned(self) -> frozenset[int]:
-        """The positions of inputs that are the module's own, parameters and buffers: they are named
-        by their path.
+        """The positions of inputs that modules hold, parameters and buffers among them: they are
+        named by their path.
         """
         inputs = self.module.graph.find_nodes(op="placeholder")
         places = zip(self.names, inputs, strict=False)
@@ -100,7 +98,7 @@ def with_candidates(
     placeholders = module.graph.find_nodes(op="placeholder")
     for node in placeholders:
         copies[node]._dynamo_source = node._dynamo_source
-    names = _names_of(module)
+    names = _names_of(module, inputs)
     unsharded = [
         None if _is_sharded(node) else value
         for node, value in zip(placeholders, inputs, strict=True)
@@ -128,7 +126,9 @@ def with_candidates(
 
 def without_candidates(module: fx.GraphModule, inputs: Sequence[object]) -> Edited:
     """Dynamo's graph unchanged, with weights cast at every call."""
-    return Edited(module=module, inputs=inputs, candidates=(), names=_names_of(module), packs=False)
+    return Edited(
+        module=module, inputs=inputs, candidates=(), names=_names_of(module, inputs), packs=False
+    )
 
 
 def device_of(inputs: Sequence[object]) -> str:
@@ -238,59 +238,56 @@ def _slot_fake(mode: FakeTensorMode, weight: torch.Tensor, dtype: torch.dtype) -
         return torch.empty(0, dtype=dtype, device=weight.device)
 
 
-def _names_of(module: fx.GraphModule) -> dict[int, str]:
-    """The names of a graph's inputs, by position."""
-    inputs = module.graph.find_nodes(op="placeholder")
-    return {place: name_of(module, node) for place, node in enumerate(inputs)}
-
-
-def name_of(module: fx.GraphModule, node: fx.Node) -> str:
-    """An input's name: a parameter's or buffer's module path, or the name in the caller's code."""
+def _names_of(module: fx.GraphModule, inputs: Sequence[object]) -> dict[int, str]:
+    """The names of a graph's inputs, by position: the path of a parameter and of what a module
+    holds, else the name in the caller's code.
+    """
     paths: Mapping[str, str] = module.meta.get(_PATHS, {})
-    if node.name in paths:
-        return paths[node.name]
-    parts = _parts_of(node)
-    if "_parameters" not in parts and "_buffers" not in parts:
-        return node.name
-    return _path_of(parts) or node.name
-
-
-def _parts_of(node: fx.Node) -> Sequence[str]:
-    """The parts of the path at which Dynamo found an input."""
-    source = getattr(node, "_dynamo_source", None)
-    return () if source is None else _parts_in(_spelled(source))
-
-
-def _parts_in(place: str) -> Sequence[str]:
-    return [quoted or plain for quoted, plain in _PART.findall(place)]
-
-
-def _path_of(parts: Sequence[str]) -> str:
-    """The module path behind a variable."""
-    return ".".join(part for part in parts[1:] if part not in _HOLDERS)
-
-
-def _spelled(source: Any) -> str:
-    """Where Dynamo found a value, in its syntax."""
-    name: str = source.name if isinstance(source.name, str) else source.name()
-    return name
+    nodes = module.graph.find_nodes(op="placeholder")
+    held = {}
+    for place, (node, value) in enumerate(zip(nodes, inputs, strict=True)):
+        source = getattr(node, "_dynamo_source", None)
+        if source is not None and (type(value) is torch.nn.Parameter or is_held_by_module(source)):
+            held[place] = _place_of(source)
+    shortest = _shortest(held.values())
+    names = {place: shortest[path] for place, path in held.items()}
+    return {
+        place: paths.get(node.name) or names.get(place, node.name)
+        for place, node in enumerate(nodes)
+    }
 
 
 def _paths_in(module: fx.GraphModule) -> Mapping[str, str]:
-    """Module paths by the names that parameters and buffers have in Dynamo's graph."""
-    paths: dict[str, str] = dict(module.meta.get(_PATHS, {}))
-    # PyTorch 2.13 names some otherwise there than in its graph, and those of globals not at all.
-    written: dict[str, set[str]] = {}
-    for source in getattr(module, "_param_name_to_source", {}).values():
-        place = _spelled(source)
-        root, path = _ROOT.search(place), _path_of(_parts_in(place))
-        if root is not None:
-            named = _HELD.sub(r".\1", place[root.start() :])
-            written.setdefault(re.sub(r"\W", "_", named), set()).add(path)
-    for name, found in written.items():
-        if len(found) == 1:
-            paths.setdefault(name, *found)
-    return paths
+    """Paths by the names that parameters and buffers have in Dynamo's graph."""
+    sources = getattr(module, "_param_name_to_source", {})
+    held = {name: _place_of(source) for name, source in sources.items()}
+    shortest = _shortest(held.values())
+    return {name: shortest[path] for name, path in held.items()} | module.meta.get(_PATHS, {})
+
+
+def is_held_by_module(source: Any) -> bool:
+    """Whether Dynamo found a value in a module, as an attribute or in one."""
+    kind = source.guard_source() if callable(source.guard_source) else source.guard_source
+    return kind is not None and (kind.is_unspecialized_nn_module() or kind.is_fsdp_module())
+
+
+def _place_of(source: Any) -> tuple[str, ...]:
+    """The variable at which Dynamo found a value, and its path from there."""
+    spelled = source.name if isinstance(source.name, str) else source.name()
+    parts = ("".join(part) for part in _PART.findall(spelled))
+    return tuple(part for part in parts if part not in _HOLDERS)
+
+
+def _shortest(places: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
+    """Paths without the variable where that tells them apart: modules are known by many names."""
+    short: dict[str, set[tuple[str, ...]]] = {}
+    for place in places:
+        short.setdefault(".".join(place[1:] or place), set()).add(place)
+    return {
+        place: path if len(alike) == 1 else ".".join(place)
+        for path, alike in short.items()
+        for place in alike
+    }
 
 
 def _attribute(module: torch.nn.Module, path: str) -> object:
