@@ -5,6 +5,7 @@ from typing import Any
 
 from torch.export import ExportedProgram
 
+from mezzo.aten import encoder_layers
 from mezzo.aten.edit.apply import Rewritten
 from mezzo.aten.exported import ExportedModel
 from mezzo.aten.model import TorchModel
@@ -37,7 +38,9 @@ def functional(exported: ExportedProgram) -> ExportedProgram:
     try:
         with warnings.catch_warnings():  # PyTorch uses its own deprecated class
             warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)
-            result: ExportedProgram = with_parts_node_by_node(exported).run_decompositions({})
+            result: ExportedProgram = with_parts_node_by_node(exported).run_decompositions(
+                dict(encoder_layers.DECOMPOSITIONS)
+            )
         return result
     except Exception as error:
         message = spell_raised(error, _LONGEST_FAULT)

@@ -41,6 +41,10 @@ try:
     # Reads the elements of weights while a compiler is tracing.
     from torch._subclasses.fake_tensor import unset_fake_temporarily as unset_fake_temporarily
 
+    # What nn.MultiheadAttention and nn.TransformerEncoderLayer call in inference.
+    fused_attention: Callable[..., Any] = torch._native_multi_head_attention
+    fused_encoder_layer: Callable[..., Any] = torch._transformer_encoder_layer_fwd
+
     # Registers the operators that quantize and dequantize in exported quantization (PT2E).
     from torch.ao.quantization.fx import _decomposed as _decomposed
 

@@ -42,11 +42,21 @@ try:
     # Compiles with a backend as it is: torch.compile wraps it, which hides its context.
     from torch._dynamo.eval_frame import optimize as optimize
 
+    # What makes Dynamo compile again where a frozen tensor is another.
+    from torch._dynamo.guards import GuardBuilder as GuardBuilder
+    from torch._dynamo.guards import install_guard as install_guard
+
     # The source that Dynamo requires of added inputs.
     from torch._dynamo.source import ConstantSource as ConstantSource
 
     # The running trace: its backend, and how many subgraphs are open.
     from torch._dynamo.symbolic_convert import InstructionTranslator as InstructionTranslator
+
+    # The functions that function modes see while Dynamo traces: a cached set, without those of
+    # fused encoder layers.
+    from torch._dynamo.variables.torch import (
+        get_overridable_functions as get_overridable_functions,
+    )
 
     # What the inputs and outputs of AOTAutograd's graphs are: weights, arguments, gradients.
     from torch._functorch._aot_autograd.descriptors import BufferAOTInput as BufferAOTInput

@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from mezzo.aten.blocks import size_of
+from mezzo.aten.encoder_layers import call_parts
 from mezzo.aten.marks import mark_disabled_autocast
 from mezzo.aten.program import float_type
 from mezzo.common.errors import InputError
@@ -25,19 +26,27 @@ from mezzo.torch.compiler.unused_inputs import with_empty_unused_inputs
 from mezzo.torch.inspect.accounts import Account, GraphAccount
 from mezzo.torch.onednn.kernels import packs
 from mezzo.torch.torch_internals import (
+    GuardBuilder,
     InstructionTranslator,
     compile_fx,
     compile_fx_inner,
     functorch_config,
     inductor_config,
     innermost_backend,
+    install_guard,
     register_backend,
 )
 from mezzo.torch.train.gradient_reduction import check_wrapper, hold_format
 from mezzo.torch.train.hidden_gradients import HidingGradients
 from mezzo.torch.train.optimizer.updates import check_masters
 from mezzo.torch.weights.int8_layouts import Int8Filter, Int8Integers, Int8Matrix, Int8Scales
-from mezzo.torch.weights.weight_inputs import Edited, device_of, with_candidates, without_candidates
+from mezzo.torch.weights.weight_inputs import (
+    Edited,
+    device_of,
+    is_held_by_module,
+    with_candidates,
+    without_candidates,
+)
 from mezzo.torch.weights.weight_layouts import Int4Grids, Int4Matrix, Int8wMatrix, Int8wScales
 from mezzo.torch.weights.weights import Feed
 
@@ -101,9 +110,10 @@ class Backend:
         mark_disabled_autocast(module)
         inductor = dict(self.settings.inductor)
         try:
+            call_parts(module)
             options = self.settings.planning(device_of(inputs))
             if self.settings.is_frozen:
-                _check_frozen(module)
+                _guard_frozen(module)
         except InputError as error:  # the usual target of another device than the CPU
             return refusing(error)
         low = float_type(options.planning.low)
@@ -207,15 +217,24 @@ class Backend:
         )
 
 
-def _check_frozen(module: fx.GraphModule) -> None:
-    """Raises InputError: a graph holds a tensor that another call may replace, unseen."""
+def _guard_frozen(module: fx.GraphModule) -> None:
+    """Compile again when a tensor that a module holds is replaced: Dynamo guards those that another
+    compilation without freezing has seen by shape and dtype alone.
+
+    Raises InputError: a graph holds a tensor of the caller's that another call may replace, unseen.
+    """
+    sources: Mapping[str, Any] = getattr(module, "_param_name_to_source", {})
     for name, buffer in module.named_buffers():
-        if getattr(buffer, "_dynamo_static_input_type", None) == "unguarded":
+        if getattr(buffer, "_dynamo_static_input_type", None) != "unguarded":
+            continue
+        source = sources.get(name)
+        if source is None or not is_held_by_module(source):
             raise InputError(
                 f"freeze=True cannot be used with a static cache ({name}): torch.compile would use"
                 " the first one in every call; compile without 'freeze', or generate with a"
                 " dynamic cache"
             )
+        install_guard(source.make_guard(GuardBuilder.ID_MATCH))
 
 
 def freezing() -> AbstractContextManager[Any]:

@@ -17,6 +17,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.fx.traceback import annotate, preserve_node_meta
 from torch.overrides import TorchFunctionMode
 
+from mezzo.aten.encoder_layers import FUNCTIONS
 from mezzo.aten.marks import FORCED, KEEP, KEY, spell_around
 from mezzo.aten.torch_internals import HigherOrderOperator
 from mezzo.common.errors import InputError
@@ -25,6 +26,7 @@ from mezzo.torch.torch_internals import (
     InstructionTranslator,
     count_function_modes,
     function_mode_at,
+    get_overridable_functions,
     pop_function_mode,
     push_function_mode,
     without_side_effect_checks,
@@ -159,8 +161,16 @@ def _ready(region: Region) -> Region:
     check disabled.
     """
     if torch.compiler.is_dynamo_compiling():
+        _see_fused_layers()
         without_side_effect_checks(_enter_and_leave, region)
     return region
+
+
+@torch.compiler.assume_constant_result
+def _see_fused_layers() -> bool:
+    """Make Dynamo tell function modes of PyTorch's fused encoder layers, which it leaves out."""
+    get_overridable_functions().update(FUNCTIONS)
+    return True
 
 
 def _enter_and_leave(region: Region) -> None:

@@ -17,8 +17,6 @@ FACTS: tuple[OpFacts, ...] = (
     facts("_cudnn_attention_backward", Cost.ATTENTION, like="Attention"),
     facts("_efficient_attention_backward", Cost.ATTENTION, like="Attention"),
     facts("_flash_attention_backward", Cost.ATTENTION, like="Attention"),
-    # With the products before and after it.
-    facts("_native_multi_head_attention", Cost.ATTENTION, like="Attention"),
     facts("_scaled_dot_product_cudnn_attention_backward", Cost.ATTENTION, like="Attention"),
     facts("_scaled_dot_product_efficient_attention_backward", Cost.ATTENTION, like="Attention"),
     facts("_scaled_dot_product_flash_attention_backward", Cost.ATTENTION, like="Attention"),
@@ -28,8 +26,6 @@ FACTS: tuple[OpFacts, ...] = (
         Cost.ATTENTION,
         like="Attention",
     ),
-    # With two norms and a feed-forward network.
-    facts("_transformer_encoder_layer_fwd", Cost.ATTENTION, like="Attention"),
 )
 
 # Operators with all facts of the ONNX operator named.
