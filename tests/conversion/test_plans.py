@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx.parser
 import pytest
@@ -240,6 +241,31 @@ def _refusal(text: str, place: Path) -> str:
     message = str(caught.value)
     assert "\n" not in message
     return message
+
+
+def test_weight_that_is_read_in_floats_too_stays_in_a_plan_with_fewer_int8_products(tmp_path: Path) -> None:
+    """Planning stores a weight twice where others save more; a plan that is replayed has decided that before."""
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (int64[4,8] tokens) => (float[4,8,64] y) {
+           [embed] x = Gather(table, tokens)
+           [mm] h = MatMul(x, w)
+           [soft] r = Softmax(h)
+           [head] y = MatMul(r, table) }""")
+    random = np.random.default_rng(0)
+    for name in ("table", "w"):
+        held = random.standard_normal((64, 64), np.float32) / 8
+        model.graph.initializer.append(onnx.numpy_helper.from_array(held, name))
+    feeds = {"tokens": random.integers(0, 64, (4, 8))}
+    plan = mezzo.convert(model, to="int8", target="openvino-cpu", quantize_mode="full", data=feeds).plan
+    products = {"mm", "head"}
+    assert {node.name for node in plan.nodes if node.precision.compute is DType.QUANTIZED8} >= products
+    place = save(plan, tmp_path)
+    edit(place, "mm", precision="f32")
+    document = json.loads(place.read_text())
+    del document["quantized"]["w"]  # as in a plan that a budget has made, whose scales are those of what runs in INT8
+    place.write_text(json.dumps(document))
+    again = mezzo.convert(model, plan=mezzo.load_plan(place)).plan
+    assert {node.name for node in again.nodes if node.precision.compute is DType.QUANTIZED8} & products == {"head"}
 
 
 def test_plan_of_another_model_is_refused(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from torch import nn
 import mezzo.torch
 from mezzo.aten.edit.quantizing import round_through_integers
 from mezzo.common.errors import InputError
+from mezzo.formats.dtypes import QUANTIZED
 from mezzo.torch.compiler.compiled import account
 from mezzo.torch.onednn.int8_kernels import convolves_int8, multiplies_int8
 
@@ -318,6 +319,41 @@ def test_tensors_that_are_attributes_alone_may_be_replaced(is_frozen: bool) -> N
     assert graph.int8_products == 2 and graph.plan is not None
     channels = {name for name, how in graph.plan.quantized if how.axis is not None}
     assert channels == {"layers.0.weight", "layers.1.weight"}
+
+
+def test_a_module_that_is_never_traced_is_told() -> None:
+    module, data = nn.LSTM(8, 8).eval(), [torch.randn(3, 2, 8)] * 8
+    with pytest.warns(UserWarning, match="nothing runs in INT8: Dynamo traced no graph on the data") as told:
+        run = mezzo.torch.compile(module, to="int8", data=data)
+    assert len(told) == 1 and "\n" not in str(told[0].message)
+    assert torch.equal(run(data[0])[0], module(data[0])[0])
+    with pytest.raises(InputError, match="max_error is held by a graph: Dynamo traced no graph on the data"):
+        mezzo.torch.compile(module, to="int8", data=data, max_error=0.1)
+
+
+class TiedHead(nn.Module):
+    """An embedding whose weight is that of the last layer too, as in language models."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.layer, self.head = nn.Embedding(96, 64), nn.Linear(64, 64), nn.Linear(64, 96, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.head(torch.relu(self.layer(self.table(tokens))))
+        return result
+
+
+@pytest.mark.parametrize("is_frozen", [True, False])
+def test_a_budget_may_leave_the_other_product_of_a_tied_weight_in_int8(is_frozen: bool) -> None:
+    """The plan stores the weight twice, which the layer's weight in INT8 would have made up for."""
+    module, data = TiedHead().eval(), [torch.randint(0, 96, (4, 8)) for _ in range(12)]
+    run = mezzo.torch.compile(module, to="int8", data=data, freeze=is_frozen, max_error=0.015, correct="none")
+    x = torch.randint(0, 96, (32, 8))
+    assert 0.0 < float((run(x) - module(x)).norm() / module(x).norm()) <= 0.015
+    (plan,) = run.plans
+    in_int8 = {node.name for node in plan.nodes if node.op in ("addmm", "mm") and node.precision.compute in QUANTIZED}
+    assert in_int8 == {"head/mm"} and account(run).graphs[0].int8_products == 1
 
 
 class Gated(nn.Module):

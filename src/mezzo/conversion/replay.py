@@ -17,6 +17,7 @@ from mezzo.formats.precision_line import floats_of, uniform
 from mezzo.ir.nodes import Kind
 from mezzo.planner.check import check, check_nodes
 from mezzo.planner.choices.gains import recorded_gain
+from mezzo.planner.choices.quantizing import REPLAYED
 from mezzo.planner.lower import lower
 from mezzo.planner.options import Options, check_levels
 from mezzo.planner.planned_weights import planned_weights
@@ -51,7 +52,7 @@ def replay(model: Model, options: Options, given: Plan) -> Decided:
             planning,
             quantized=dict(given.quantized),
             dynamic=frozenset(given.dynamic),
-            quantize_mode="full",
+            quantize_mode=REPLAYED,
             include=("*",),
         )
     judged = judge(graph, planning)

@@ -36,7 +36,7 @@ class PlanningOptions:
     their nodes; `kept`: the same for decisions recorded in the model. `lifted`: measurements by
     float and node name that overrule estimated findings. `quantized`: quantization parameters by
     value name; None before calibration. `coarse`: nodes not quantized because one scale cannot
-    represent the small values among their inputs. `quantize_mode`: "smart" or "full", see
+    represent the small values among their inputs. `quantize_mode`: "smart" and others, see
     `choose_units`. `is_dynamic`: only kernels with dynamic quantization are used; `dynamic`: for a
     replayed plan, the nodes that run so. `weight_bits`: weights are stored as integers of one of
     these widths, in blocks; `in_blocks`: their storage by name, None for the usual one of the

@@ -13,6 +13,7 @@ from mezzo.evaluate.range_measurement import measure_ranges
 from mezzo.quantize.corrections import calibrated_for_search
 from mezzo.torch.capturing import CapturedGraph, captured_graphs
 from mezzo.torch.compiler.settings import CompilerSettings
+from mezzo.torch.inspect.accounts import NO_GRAPH
 from mezzo.torch.saved_plans import SavedPlans, plans_made
 from mezzo.tuning.costs import table_costs
 from mezzo.tuning.final_plan import FinalPlan
@@ -32,6 +33,8 @@ def plans_within(
     Raises InputError: there is no data, or it comes to more than one graph.
     """
     called = captured_graphs(model, settings, data)
+    if not called:
+        raise InputError(f"max_error is held by a graph: {NO_GRAPH}")
     if len(called) != 1:
         raise InputError(
             f"max_error is held by one graph, and the data came to {len(called)}: the code breaks"

@@ -17,6 +17,7 @@ from mezzo.quantize.calibration import with_parameters
 from mezzo.quantize.corrections import correct_biases, correct_parameters
 from mezzo.torch.capturing import CapturedGraph, captured_graphs
 from mezzo.torch.compiler.settings import CompilerSettings
+from mezzo.torch.inspect.accounts import NO_GRAPH
 from mezzo.torch.saved_plans import SavedPlans, plans_made
 from mezzo.tuning.repair.attempts import check, is_wrong
 from mezzo.tuning.repair.runtime_check import (
@@ -37,6 +38,7 @@ def plans_from_data(
     """
     graphs = captured_graphs(model, settings, data)
     if not graphs:
+        warnings.warn(f"nothing runs in INT8: {NO_GRAPH}", stacklevel=2)
         return None
     return plans_made([_plan_of(captured) for captured in graphs])
 

@@ -37,7 +37,7 @@ _COPIED = "stored-twice"
 _SAVED = 3
 # Elements of a weight whose copy takes less space than the nodes that dequantize it.
 _FEW = 256
-SMART, FULL = "smart", "full"
+SMART, FULL, REPLAYED = "smart", "full", "replayed"
 _LATE = "the range of what it reads is found as it runs"
 # Placeholder for a weight whose scales are not computed yet.
 _NOT_ASKED = Quantization(dtype=DType.INT8, scales=(1.0,), zero_points=(0,))
@@ -179,7 +179,8 @@ def choose_units(
 
     `planning.quantized` holds the calibrated parameters by value name; None before calibration.
     Mode "smart" leaves out units that are not between two quantized matmuls or convolutions; "full"
-    takes all that the target runs.
+    takes all that the target runs, "replayed" too those whose weights are stored twice: a plan that
+    is replayed says which of them run.
     """
     graph, target, calibrated, mode = (
         view.graph,
@@ -214,7 +215,8 @@ def choose_units(
     if mode == SMART and lacking:
         chosen = between_products(graph, view.rows, chosen, free)
     # With a lower float level, the float copy may be stored in that format.
-    copying = _with_second_copies(graph, chosen) if len(planning.line.other_dtypes) == 1 else ()
+    may_copy = mode == REPLAYED or len(planning.line.other_dtypes) > 1
+    copying = () if may_copy else _with_second_copies(graph, chosen)
     copied = {number for unit in copying for number in unit.nodes}
     chosen = tuple(unit for unit in chosen if unit not in copying)
     for unit in chosen:

@@ -18,6 +18,10 @@ NOTHING = (
     "nothing was compiled yet: call it once; where it has run, nothing could be: an LSTM, or code"
     " that eight backends were compiled for, which torch.compiler.reset() forgets"
 )
+NO_GRAPH = (
+    "Dynamo traced no graph on the data: it leaves out scripted modules, and recurrent layers unless"
+    " torch._dynamo.config.allow_rnn is set"
+)
 _TITLES = (
     "graph",
     "nodes low",
