@@ -19,7 +19,7 @@ NEIGHBOURS := out/neighbours
 BIN := $(VENV)/bin
 WORKERS ?= 2
 # Libraries that start a thread for each core would do so in each of the processes, and wait for each other.
-PYTEST = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --timeout 600
+PYTEST = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --timeout 600
 TORCH ?= torch==2.13.0
 RAY ?= ray[client]
 FUZZ_CASES ?= 20000
