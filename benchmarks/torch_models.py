@@ -20,7 +20,8 @@ MORE = (
     Architecture("gpt-neo", "GPTNeoModel", "masked-text", (0, 0), {"vocab_size": VOCABULARY, "hidden_size": WIDTH}
                  | {"num_layers": 2, "attention_types": [[["global", "local"], 1]], "num_heads": 4}),
     Architecture("falcon", "FalconModel", "masked-text", (0, 0), TEXT),
-    Architecture("mixtral", "MixtralModel", "masked-text", (0, 0), DECODER | {"num_local_experts": 4}),
+    Architecture("mixtral", "MixtralModel", "masked-text", (0, 0),
+                 DECODER | {"num_local_experts": 4, "intermediate_size": 40}),  # eager products of groups need 16 bytes
     Architecture("phi3", "Phi3Model", "masked-text", (0, 0), DECODER),
     Architecture("deit", "DeiTModel", "image", (0, 0), VISION),
 )  # fmt: skip
@@ -86,8 +87,19 @@ def list_models() -> dict[str, Callable[[], Model]]:
         "lstm": partial(_recurrent, nn.LSTM),
         "gru": partial(_recurrent, nn.GRU),
         "unet": lambda: Model(UNet().eval(), _image(32)),
+        "encoder": lambda: Model(nn.TransformerEncoder(_encoder_layer(), 2).eval(), _rows(1)),
+        "transformer": lambda: Model(nn.Transformer(WIDTH, 4, 2, 2, 2 * WIDTH, batch_first=True).eval(), _rows(2)),
     }
     return {**rows, **images, **more, **own}
+
+
+def _encoder_layer() -> nn.TransformerEncoderLayer:
+    return nn.TransformerEncoderLayer(WIDTH, 4, 2 * WIDTH, batch_first=True)
+
+
+def _rows(count: int) -> tuple[torch.Tensor, ...]:
+    """So many inputs of [batch, positions, width]."""
+    return tuple(torch.randn(2, 12, WIDTH) for _ in range(count))
 
 
 def load_libraries() -> None:
