@@ -13,7 +13,8 @@ from driving import generate_no_code
 from torch import nn
 
 import mezzo.torch
-from mezzo.aten.encoder_layers import DECOMPOSITIONS
+from mezzo.aten.encoder_layers import DECOMPOSITIONS, attention
+from mezzo.aten.torch_internals import fused_attention
 from mezzo.formats.dtypes import DType
 from mezzo.torch.compiler.compiled import account
 
@@ -36,7 +37,9 @@ MASKS: dict[str, tuple[torch.Tensor | None, torch.Tensor | None]] = {
 LAYERS: dict[str, Callable[[], nn.Module]] = {
     "norms last": lambda: nn.TransformerEncoderLayer(WIDTH, HEADS, 64, batch_first=True),
     "norms first": lambda: nn.TransformerEncoderLayer(WIDTH, HEADS, 64, batch_first=True, norm_first=True),
-    "gelu": lambda: nn.TransformerEncoderLayer(WIDTH, HEADS, 64, activation="gelu", batch_first=True),
+    "gelu": lambda: nn.TransformerEncoderLayer(
+        WIDTH, HEADS, 64, activation="gelu", layer_norm_eps=0.1, batch_first=True
+    ),
 }
 
 
@@ -95,6 +98,17 @@ def test_parts_compute_what_the_fused_operator_does(name: str, mask: str) -> Non
     assert parts.count == 1
     for ours, theirs in zip(_tensors(found), _tensors(wanted), strict=True):
         assert ours.shape == theirs.shape
+        assert float((ours - theirs).abs().max()) <= TOLERANCE * float(theirs.abs().max())
+
+
+def test_attention_to_other_positions_is_that_of_the_fused_operator() -> None:
+    """No module of PyTorch calls it so."""
+    query, key, value = (torch.randn(BATCH, LENGTH, WIDTH, dtype=torch.float64) for _ in range(3))
+    layer = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True).double()
+    projections = (layer.in_proj_weight, layer.in_proj_bias, layer.out_proj.weight, layer.out_proj.bias)
+    found = attention(query, key, value, WIDTH, HEADS, *projections)
+    wanted = fused_attention(query, key, value, WIDTH, HEADS, *projections)
+    for ours, theirs in zip(found, wanted, strict=True):
         assert float((ours - theirs).abs().max()) <= TOLERANCE * float(theirs.abs().max())
 
 

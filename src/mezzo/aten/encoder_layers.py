@@ -42,8 +42,6 @@ def encoder_layer(
     mask_type: int | None = None,
 ) -> Tensor:
     """An encoder layer of [batch, positions, embed_dim], with its norms first or last."""
-    if src.is_nested:
-        return NotImplemented
 
     def attended(x: Tensor) -> Tensor:
         products = (qkv_weight, qkv_bias, proj_weight, proj_bias)
@@ -85,22 +83,25 @@ def attention(
     average_attn_weights: bool = True,
     mask_type: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Multi-head self-attention of [batch, positions, embed_dim], and its weights: [batch, queries,
+    """Multi-head attention of [batch, positions, embed_dim], and its weights: [batch, queries,
     keys], with heads after the batch if not averaged, empty if not needed. A mask is true (not 0)
     at keys that are left out.
     """
-    if query.is_nested or query is not key or key is not value:
-        return NotImplemented
     batch, length, _ = query.shape
-    parts = functional.linear(query, qkv_weight, qkv_bias).chunk(3, dim=-1)
+    width = embed_dim // num_head
+    if query is key and key is value:
+        parts = functional.linear(query, qkv_weight, qkv_bias).chunk(3, dim=-1)
+    else:
+        own = zip((query, key, value), qkv_weight.chunk(3), qkv_bias.chunk(3), strict=True)
+        parts = tuple(functional.linear(*products) for products in own)
     queries, keys, values = (
-        part.view(batch, length, num_head, embed_dim // num_head).transpose(1, 2) for part in parts
+        part.unflatten(-1, (num_head, width)).transpose(1, 2) for part in parts
     )
     is_left_out = None if mask is None else mask.to(torch.bool)
     if is_left_out is not None and mask_type == _KEYS_ALONE:
-        is_left_out = is_left_out.view(batch, 1, 1, length)
+        is_left_out = is_left_out.view(batch, 1, 1, -1)
     if need_weights:
-        scores = queries @ keys.transpose(-2, -1) * (embed_dim // num_head) ** -0.5
+        scores = queries @ keys.mT * width**-0.5
         if is_left_out is not None:
             scores = scores.masked_fill(is_left_out, float("-inf"))
         weights = scores.softmax(-1)
@@ -129,8 +130,11 @@ def call_parts(module: fx.GraphModule) -> None:
     """Make a graph of Dynamo's call the parts of fused encoder layers, so that each is traced as a
     call of its own. Those of exact regions stay whole.
     """
+    changed = set()
     for marked in marks_in(module):
         is_exact = marked.mark is not None and marked.mark.is_exact
         if marked.node.target in FUNCTIONS and not is_exact:
             marked.node.target = FUNCTIONS[marked.node.target]
-            marked.node.graph.owning_module.recompile()
+            changed.add(marked.node.graph.owning_module)
+    for owner in changed:
+        owner.recompile()

@@ -19,8 +19,8 @@ NOTHING = (
     " that eight backends were compiled for, which torch.compiler.reset() forgets"
 )
 NO_GRAPH = (
-    "Dynamo traced no graph on the data: it leaves out scripted modules, and recurrent layers unless"
-    " torch._dynamo.config.allow_rnn is set"
+    "Dynamo traced no graph on the data: it leaves out scripted modules, and recurrent layers"
+    " unless torch._dynamo.config.allow_rnn is set"
 )
 _TITLES = (
     "graph",
