@@ -217,6 +217,20 @@ def test_batches_may_have_other_sizes(sizes: tuple[int, ...], is_dynamic: bool |
     assert kept(run) == ["weights: kept"] * len(run.plans)
 
 
+@pytest.mark.parametrize("is_frozen", [True, False])
+@pytest.mark.parametrize("is_dynamic", [None, True])
+def test_a_graph_may_have_one_size_open_and_another_fixed(is_dynamic: bool | None, is_frozen: bool) -> None:
+    """Dynamo opens the sizes that it has seen change, and never that of one sample, which has its own graph."""
+    module = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64)).eval()
+    sizes = [(4, 12), (4, 20), (4, 9), (1, 16), (4, 17), (4, 30), (2, 8), (1, 11), (4, 11)]
+    data = [torch.randn(*size, 64) for size in sizes]
+    run = mezzo.torch.compile(module, to="int8", data=data, freeze=is_frozen, dynamic=is_dynamic)
+    for size in ((4, 12), (5, 23), (1, 7), (8, 40)):
+        x = torch.randn(*size, 64)
+        assert 0.0 < float((run(x) - module(x)).norm() / module(x).norm()) < 0.03
+    assert [graph.int8_products for graph in account(run).graphs] == [2] * len(account(run).graphs)
+
+
 def test_a_budget_is_held_with_corrections_and_batch_norms() -> None:
     data = [rows("convolutions", seed) for seed in range(100, 124)]
     plain = error(corrected("convolutions", "none"), "convolutions")

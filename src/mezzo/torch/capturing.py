@@ -71,6 +71,18 @@ class CapturedGraph:
         inputs = self.program.graph.find_nodes(op="placeholder")
         return [node for node in inputs if node.users and isinstance(node.meta["val"], SymInt)]
 
+    def takes(self, call: Mapping[str, torch.Tensor]) -> bool:
+        """Whether a call of a graph that is alike has this one's inputs, with its fixed sizes."""
+        inputs = {
+            self.program.names.get(name, name): tensor_of(node)
+            for name, node in _inputs_of(self.program).items()
+        }
+        return call.keys() == self.calls[0].keys() and all(
+            example is None or _has_fixed_sizes_of(example, call[name])
+            for name, example in inputs.items()
+            if name in call
+        )
+
     def opened(self) -> tuple[Model, Options, DataSession]:
         """The graph as a model, its options, and data, some held out. It reads its sizes from
         inputs that have them, and numbers from the caller from inputs of their own.
@@ -100,8 +112,8 @@ def captured_graphs(
     """The graphs that a module runs on batches of data, with the arguments of their calls. Their
     options have corrections of constants where weights are some: where they are frozen.
 
-    Of graphs that are alike but for the sizes of their inputs there is one: that of open sizes,
-    with the calls of all, or the one with the most calls.
+    Of graphs that are alike but for the sizes of their inputs there is one: that which takes the
+    most of their calls.
 
     Raises InputError: there is no batch.
     """
@@ -121,13 +133,19 @@ def captured_graphs(
 
 
 def _for_all_sizes(group: Sequence[CapturedGraph]) -> CapturedGraph:
-    chosen = max(group, key=lambda each: (bool(each.open_sizes), len(each.calls)))
-    if chosen.open_sizes:
-        names = chosen.calls[0].keys()
-        chosen.calls = [
-            call for captured in group for call in captured.calls if call.keys() == names
-        ]
-    return chosen
+    """The graph that takes the most calls, with all that it takes."""
+    calls = [call for captured in group for call in captured.calls]
+    taken = [[call for call in calls if captured.takes(call)] for captured in group]
+    most = max(range(len(group)), key=lambda each: (len(taken[each]), bool(group[each].open_sizes)))
+    group[most].calls = taken[most]
+    return group[most]
+
+
+def _has_fixed_sizes_of(example: torch.Tensor, value: torch.Tensor) -> bool:
+    return value.dim() == example.dim() and all(
+        isinstance(size, SymInt) or size == given
+        for size, given in zip(example.shape, value.shape, strict=True)
+    )
 
 
 def _read_size(graph: fx.Graph, size: fx.Node) -> None:
