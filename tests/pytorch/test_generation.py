@@ -118,6 +118,23 @@ def test_methods_of_a_compiled_module_call_its_compiled_forward() -> None:
     assert len(account(run).graphs) == 1
 
 
+def test_a_frozen_weight_is_seen_to_be_replaced_after_compiling_without_freezing() -> None:
+    """Dynamo marks weights then, and guards those of no module by shape and dtype alone ever after."""
+    weights = {"mix": nn.Parameter(torch.randn(64, 64))}
+
+    def multiply(x: torch.Tensor) -> torch.Tensor:
+        return x @ weights["mix"]
+
+    x = torch.randn(9, 64)
+    with torch.no_grad():
+        compiled(multiply, to="bf16")(x)
+        torch._dynamo.reset()
+        run = compiled(multiply, to="bf16", freeze=True)
+        for _ in range(2):
+            assert 0 < error_of(run(x), multiply(x)) < 2 * BF16_EPS
+            weights["mix"] = nn.Parameter(torch.randn(64, 64))
+
+
 def test_a_frozen_model_refuses_a_tensor_of_static_address() -> None:
     """As those of a static cache that eager code filled. Plain torch.compile goes on writing into the first one."""
 

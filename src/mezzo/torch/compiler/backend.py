@@ -218,23 +218,25 @@ class Backend:
 
 
 def _guard_frozen(module: fx.GraphModule) -> None:
-    """Compile again when a tensor that a module holds is replaced: Dynamo guards those that another
-    compilation without freezing has seen by shape and dtype alone.
+    """Compile again when a weight, or a tensor that a module holds, is replaced by another: Dynamo
+    guards those that a compilation without freezing has seen before by shape and dtype alone.
 
     Raises InputError: a graph holds a tensor of the caller's that another call may replace, unseen.
     """
     sources: Mapping[str, Any] = getattr(module, "_param_name_to_source", {})
-    for name, buffer in module.named_buffers():
-        if getattr(buffer, "_dynamo_static_input_type", None) != "unguarded":
+    for name, held in (*module.named_parameters(), *module.named_buffers()):
+        if getattr(held, "_dynamo_static_input_type", None) != "unguarded":
             continue
         source = sources.get(name)
-        if source is None or not is_held_by_module(source):
+        is_weight = isinstance(held, torch.nn.Parameter)
+        if not is_weight and (source is None or not is_held_by_module(source)):
             raise InputError(
                 f"freeze=True cannot be used with a static cache ({name}): torch.compile would use"
                 " the first one in every call; compile without 'freeze', or generate with a"
                 " dynamic cache"
             )
-        install_guard(source.make_guard(GuardBuilder.ID_MATCH))
+        if source is not None:
+            install_guard(source.make_guard(GuardBuilder.ID_MATCH))
 
 
 def freezing() -> AbstractContextManager[Any]:
