@@ -9,17 +9,22 @@ import pytest
 pytest.importorskip("torch.nn", reason="needs mezzo[torch]")
 
 import torch
-from driving import BF16_EPS, compiled, error_of
+from driving import BF16_EPS, IN_PAIRS, compiled, error_of, generate_no_code
 from torch import nn
 from torch._higher_order_ops import scan, while_loop
 from torch.nn import functional
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
+import mezzo.torch
 from mezzo.torch import account
+from mezzo.torch.onednn.int8_kernels import multiplies_int8
 
 # Up to four products stand one behind the other; each rounds its operands and its result once.
 _TOLERANCE = 12 * BF16_EPS
+# A step is 1/255 of a range, or 1/127 in pairs of INT16. Four products round their operands, and what lies beyond the
+# range of 64 rows is cut, by 0.05 of the largest number or so.
+_INT8_TOLERANCE = 4 * 2 / 127 + 0.05
 W = 16
 
 
@@ -193,7 +198,7 @@ def _answers(module: nn.Module, run: Callable[..., Any], x: torch.Tensor) -> tup
     return answers, [x, *module.buffers()]
 
 
-def _near(found: object, wanted: object) -> bool:
+def _near(found: object, wanted: object, tolerance: float = _TOLERANCE) -> bool:
     if not isinstance(wanted, torch.Tensor):
         return found == wanted
     assert isinstance(found, torch.Tensor)
@@ -202,7 +207,7 @@ def _near(found: object, wanted: object) -> bool:
         return bool(torch.equal(found, wanted))
     if found.is_complex():
         found, wanted = torch.view_as_real(found), torch.view_as_real(wanted.to(torch.complex128))
-    return error_of(found, wanted) <= _TOLERANCE
+    return error_of(found, wanted) <= tolerance
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -216,6 +221,22 @@ def test_compiled_programs_answer_as_eager_ones(kind: str) -> None:
     assert len(found) == len(wanted)
     for mine, right in zip([*found, *found_left], [*wanted, *left], strict=True):
         assert _near(mine, right)
+
+
+@pytest.mark.skipif(not multiplies_int8(IN_PAIRS), reason="oneDNN has no INT8 kernels on this machine")
+@pytest.mark.parametrize("kind", KINDS)
+def test_programs_in_int8_answer_as_eager_ones(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    generate_no_code(monkeypatch)
+    with torch.no_grad():
+        module, plain = (Of(KINDS[kind]).eval() for _ in range(2))
+        run = mezzo.torch.compile(module, to="int8", data=[torch.randn(4, W) for _ in range(16)], freeze=True)
+        plain.load_state_dict(module.state_dict())  # the data have been written to buffers
+        x = torch.randn(4, W)
+        wanted, left = _answers(plain, plain, x.clone())
+        found, found_left = _answers(module, run, x.clone())
+    assert len(found) == len(wanted)
+    for mine, right in zip([*found, *found_left], [*wanted, *left], strict=True):
+        assert _near(mine, right, _INT8_TOLERANCE)
 
 
 class Recurrent(nn.Module):
