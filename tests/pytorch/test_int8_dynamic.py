@@ -429,6 +429,16 @@ def test_sizes_may_be_free_and_none_at_all() -> None:
     assert error(program(rows(9, 7, 64)), module(rows(9, 7, 64))) < ERROR
 
 
+@needs_kernels
+def test_a_small_matmul_of_one_row_is_a_sum_of_products_in_floats() -> None:
+    """Inductor writes it so; the matmul before it has a kernel."""
+    module = nn.Sequential(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 16)).eval()
+    run, x = mezzo.torch.compile(module, to="int8", calibrator="none"), torch.randn(1, 64)
+    assert 0.0 < float((run(x) - module(x)).norm() / module(x).norm()) < ERROR
+    (graph,) = account(run).graphs
+    assert (graph.int8_products, graph.note) == (1, None)
+
+
 def test_sizes_that_only_data_tells_stay_in_floats() -> None:
     class Selected(nn.Module):
         def __init__(self) -> None:

@@ -133,9 +133,11 @@ def captured_graphs(
 
 
 def _for_all_sizes(group: Sequence[CapturedGraph]) -> CapturedGraph:
-    """The graph that takes the most calls, with all that it takes."""
-    calls = [call for captured in group for call in captured.calls]
-    taken = [[call for call in calls if captured.takes(call)] for captured in group]
+    """The graph that takes the most calls, its own and others', with all that it takes."""
+    taken = [
+        [call for own in group for call in own.calls if own is captured or captured.takes(call)]
+        for captured in group
+    ]
     most = max(range(len(group)), key=lambda each: (len(taken[each]), bool(group[each].open_sizes)))
     group[most].calls = taken[most]
     return group[most]

@@ -210,8 +210,11 @@ class _Applier:
     def _run_dynamically(self, edit: RunDynamic) -> None:
         """Feed a matmul integers: of its weights, and of its data, whose rows have ranges found at
         run time. Matmuls that read the same data share them. An empty tensor has no range, and
-        stays in floats, also if only data tells that it is empty.
+        stays in floats, also if only data tells that it is empty; so does a matmul of one row that
+        a compiler has written as a sum of products, as it is small.
         """
+        if len(self.reading.calls[edit.node]) > 1:
+            return
         for use, how in edit.product.weights:
             key = self._value_of(use), how.format
             if key not in self.forms:
