@@ -132,6 +132,44 @@ def test_a_result_is_saved_loaded_and_goes_to_onnx(tmp_path: Path) -> None:
     assert torch.equal(again(rows(5)), converted.model.module()(rows(5)))
 
 
+class Scaled(nn.Module):
+    """Layers whose result is scaled by a number, in a tuple or not, as models of transformers give it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = layers()
+
+    def forward(
+        self, x: torch.Tensor, scale: float = 1.0, *, mask: torch.Tensor | None = None, tuples: bool = True
+    ) -> Any:
+        result = self.layers(x) * scale if mask is None else self.layers(x) * mask
+        return (result,) if tuples else result
+
+
+def test_data_of_an_export_may_have_the_numbers_that_are_constants() -> None:
+    module, fixed = Scaled(), {"mask": None, "tuples": False}
+    right = module(rows(99), 2.0, **fixed)
+    for args, batches in (
+        ((rows(0), 2.0), [{"x": rows(seed), "scale": 2.0, **fixed} for seed in range(8)]),
+        (
+            (
+                rows(0),
+                2.0,
+            ),
+            [{"x": rows(seed)} for seed in range(8)],
+        ),
+    ):
+        program = mezzo.torch.export(module, args, fixed, to="int8", data=batches)
+        assert 0.0 < error(program.module()(rows(99), 2.0, **fixed), right) < ERROR
+    positional = mezzo.torch.export(module, (rows(0), 2.0), to="int8", data=[(rows(seed), 2.0) for seed in range(8)])
+    assert 0.0 < error(positional.module()(rows(99), 2.0)[0], right) < ERROR
+    for other in (3.0, None, "2.0"):
+        with pytest.raises(
+            InputError, match=f"data has 'scale' {other!r}, and the program, which has it as a constant, 2.0"
+        ):
+            mezzo.torch.export(module, (rows(0), 2.0), to="int8", data=[(rows(0), other)])
+
+
 def test_a_plan_is_replayed_without_data() -> None:
     first = mezzo.convert(exported(), to="int8,bf16", target="torch-cpu", data=batches())
     again = mezzo.convert(exported(), plan=first.plan)

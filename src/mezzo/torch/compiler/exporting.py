@@ -5,9 +5,10 @@ from typing import Any, Unpack, cast
 
 import torch
 from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind
 
 from mezzo.api.convert import convert
-from mezzo.common.errors import ModelError, spell_raised
+from mezzo.common.errors import InputError, ModelError, spell_raised
 from mezzo.contracts.options.keyword_types import ConvertOptions
 from mezzo.contracts.options.keywords import documents_options_with
 from mezzo.torch.compiler.arguments import call_arguments, check_module
@@ -24,6 +25,7 @@ def export(
     *,
     dynamic_shapes: Any = None,
     strict: bool = False,
+    data: Any = None,
     **options: Unpack[ConvertOptions],
 ) -> ExportedProgram:
     """Export a module for inference in mixed precision, with weights stored in low precision.
@@ -33,10 +35,12 @@ def export(
 
     Args:
         args, kwargs, dynamic_shapes, strict: as in torch.export.export.
+        data: as in mezzo.convert, or a list of batches, each the arguments of a call: a tuple, or a
+            mapping by name.
 
     Raises:
         InputError: the model is not a module, `args` are not the arguments of a call, an option is
-            unknown or has an invalid value.
+            unknown or has an invalid value; data has other numbers than `args` and `kwargs`.
         ModelError: PyTorch cannot export the module or bring the program into functional form.
     """
     options.setdefault("to", "bf16")
@@ -52,4 +56,32 @@ def export(
         raise ModelError(
             f"torch.export cannot export {type(module).__name__}: {message}"
         ) from error
-    return cast("ExportedProgram", convert(cast("Any", exported), **options).model)
+    fed = _without_constants(data, exported)
+    return cast("ExportedProgram", convert(cast("Any", exported), data=fed, **options).model)
+
+
+def _without_constants(data: Any, exported: ExportedProgram) -> Any:
+    """Batches without the arguments that are constants of the program: numbers, words, None.
+
+    Raises InputError: a batch has others than those that the module was exported with.
+    """
+    inputs = exported.graph_signature.input_specs
+    given = [spec.arg for spec in inputs if spec.kind is InputKind.USER_INPUT]
+    fixed = {arg.name: arg.value for arg in given if isinstance(arg, ConstantArgument)}
+    names = [arg.name for arg in given]
+
+    def strip(batch: Any) -> Any:
+        is_call = isinstance(batch, tuple | list) and len(batch) == len(names)
+        named = dict(zip(names, batch, strict=True)) if is_call else batch
+        if not isinstance(named, Mapping):
+            return batch
+        for name in fixed.keys() & named.keys():
+            if type(named[name]) is not type(fixed[name]) or named[name] != fixed[name]:
+                raise InputError(
+                    f"data has {name!r} {named[name]!r}, and the program, which has it as a"
+                    f" constant, {fixed[name]!r}; export a program for each"
+                )
+        kept = {name: value for name, value in named.items() if name not in fixed}
+        return tuple(kept.values()) if is_call else kept
+
+    return [strip(batch) for batch in data] if fixed and isinstance(data, tuple | list) else data
