@@ -253,8 +253,8 @@ def test_weight_that_is_read_in_floats_too_stays_in_a_plan_with_fewer_int8_produ
            [head] y = MatMul(r, table) }""")
     random = np.random.default_rng(0)
     for name in ("table", "w"):
-        held = random.standard_normal((64, 64), np.float32) / 8
-        model.graph.initializer.append(onnx.numpy_helper.from_array(held, name))
+        weight = random.standard_normal((64, 64), np.float32) / 8
+        model.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
     feeds = {"tokens": random.integers(0, 64, (4, 8))}
     plan = mezzo.convert(model, to="int8", target="openvino-cpu", quantize_mode="full", data=feeds).plan
     products = {"mm", "head"}

@@ -92,11 +92,11 @@ def test_parts_compute_what_the_fused_operator_does(name: str, mask: str) -> Non
     module, x = MODULES[name]().eval().double(), torch.randn(BATCH, LENGTH, WIDTH, dtype=torch.float64)
     for parameter in module.parameters():  # norms too, and biases, which are 0 in a fresh layer
         parameter.add_(torch.randn_like(parameter) / 8)
-    wanted = module(x, *MASKS[mask])
+    expected = module(x, *MASKS[mask])
     with _InParts() as parts:
-        found = module(x, *MASKS[mask])
+        actual = module(x, *MASKS[mask])
     assert parts.count == 1
-    for ours, theirs in zip(_tensors(found), _tensors(wanted), strict=True):
+    for ours, theirs in zip(_tensors(actual), _tensors(expected), strict=True):
         assert ours.shape == theirs.shape
         assert float((ours - theirs).abs().max()) <= TOLERANCE * float(theirs.abs().max())
 
@@ -106,9 +106,9 @@ def test_attention_to_other_positions_is_that_of_the_fused_operator() -> None:
     query, key, value = (torch.randn(BATCH, LENGTH, WIDTH, dtype=torch.float64) for _ in range(3))
     layer = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True).double()
     projections = (layer.in_proj_weight, layer.in_proj_bias, layer.out_proj.weight, layer.out_proj.bias)
-    found = attention(query, key, value, WIDTH, HEADS, *projections)
-    wanted = fused_attention(query, key, value, WIDTH, HEADS, *projections)
-    for ours, theirs in zip(found, wanted, strict=True):
+    actual = attention(query, key, value, WIDTH, HEADS, *projections)
+    expected = fused_attention(query, key, value, WIDTH, HEADS, *projections)
+    for ours, theirs in zip(actual, expected, strict=True):
         assert float((ours - theirs).abs().max()) <= TOLERANCE * float(theirs.abs().max())
 
 
@@ -124,8 +124,8 @@ def test_every_linear_of_a_compiled_layer_has_its_own_precision(name: str, to: s
     data = [(torch.randn(BATCH, LENGTH, WIDTH), None, *padded)[: 1 + 2 * bool(padded)] for _ in range(8)]
     options: dict[str, Any] = {"data": data} if to == "int8" else {}
     run = mezzo.torch.compile(module, to=to, **options)
-    found, wanted = _tensors(run(*data[0]))[0], _tensors(module(*data[0]))[0]
-    assert 0.0 < float((found - wanted).norm() / wanted.norm()) < 0.03
+    actual, expected = _tensors(run(*data[0]))[0], _tensors(module(*data[0]))[0]
+    assert 0.0 < float((actual - expected).norm() / expected.norm()) < 0.03
     (plan,) = account(run).plans
     assert plan is not None
     linears = [node for node in plan.nodes if node.op in ("addmm", "mm")]
@@ -157,5 +157,5 @@ def test_exported_layers_are_read_as_their_parts(name: str) -> None:
     linears = [node for node in plan.nodes if node.op == "linear"]
     assert [node.precision.compute for node in linears] == [FORMATS["bf16"]] * 4
     converted = mezzo.convert(program, to="bf16").model
-    found, wanted = _tensors(converted.module()(x))[0], _tensors(module(x))[0]
-    assert 0.0 < float((found - wanted).norm() / wanted.norm()) < 0.02
+    actual, expected = _tensors(converted.module()(x))[0], _tensors(module(x))[0]
+    assert 0.0 < float((actual - expected).norm() / expected.norm()) < 0.02

@@ -6,6 +6,7 @@ Source: PyTorch 2.13 aten/src/ATen/native/transformers/{transformer,attention}.c
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -55,12 +56,9 @@ def encoder_layer(
         hidden = functional.gelu(hidden) if use_gelu else functional.relu(hidden)
         return functional.linear(hidden, ffn_weight_2, ffn_bias_2)
 
-    def normed_1(x: Tensor) -> Tensor:
-        return functional.layer_norm(x, (embed_dim,), norm_weight_1, norm_bias_1, eps)
-
-    def normed_2(x: Tensor) -> Tensor:
-        return functional.layer_norm(x, (embed_dim,), norm_weight_2, norm_bias_2, eps)
-
+    normed = partial(functional.layer_norm, normalized_shape=(embed_dim,), eps=eps)
+    normed_1 = partial(normed, weight=norm_weight_1, bias=norm_bias_1)
+    normed_2 = partial(normed, weight=norm_weight_2, bias=norm_bias_2)
     if norm_first:
         src = src + attended(normed_1(src))
         return src + fed_forward(normed_2(src))

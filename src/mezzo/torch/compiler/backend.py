@@ -43,7 +43,7 @@ from mezzo.torch.weights.int8_layouts import Int8Filter, Int8Integers, Int8Matri
 from mezzo.torch.weights.weight_inputs import (
     Edited,
     device_of,
-    is_held_by_module,
+    is_in_module,
     with_candidates,
     without_candidates,
 )
@@ -224,12 +224,12 @@ def _guard_frozen(module: fx.GraphModule) -> None:
     Raises InputError: a graph holds a tensor of the caller's that another call may replace, unseen.
     """
     sources: Mapping[str, Any] = getattr(module, "_param_name_to_source", {})
-    for name, held in (*module.named_parameters(), *module.named_buffers()):
-        if getattr(held, "_dynamo_static_input_type", None) != "unguarded":
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if getattr(tensor, "_dynamo_static_input_type", None) != "unguarded":
             continue
         source = sources.get(name)
-        is_weight = isinstance(held, torch.nn.Parameter)
-        if not is_weight and (source is None or not is_held_by_module(source)):
+        is_weight = isinstance(tensor, torch.nn.Parameter)
+        if not is_weight and (source is None or not is_in_module(source)):
             raise InputError(
                 f"freeze=True cannot be used with a static cache ({name}): torch.compile would use"
                 " the first one in every call; compile without 'freeze', or generate with a"

@@ -65,10 +65,10 @@ def _without_constants(data: Any, exported: ExportedProgram) -> Any:
 
     Raises InputError: a batch has others than those that the module was exported with.
     """
-    inputs = exported.graph_signature.input_specs
-    given = [spec.arg for spec in inputs if spec.kind is InputKind.USER_INPUT]
-    fixed = {arg.name: arg.value for arg in given if isinstance(arg, ConstantArgument)}
-    names = [arg.name for arg in given]
+    specs = exported.graph_signature.input_specs
+    inputs = [spec.arg for spec in specs if spec.kind is InputKind.USER_INPUT]
+    fixed = {arg.name: arg.value for arg in inputs if isinstance(arg, ConstantArgument)}
+    names = [arg.name for arg in inputs]
 
     def strip(batch: Any) -> Any:
         is_call = isinstance(batch, tuple | list) and len(batch) == len(names)

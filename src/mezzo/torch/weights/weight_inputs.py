@@ -1,9 +1,9 @@
 """Additional graph inputs for low-precision weights; the plan decides which are used."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import fx
@@ -18,6 +18,7 @@ from mezzo.torch.torch_internals import (
 )
 from mezzo.torch.weights.weights import fills_memory
 
+_Key = TypeVar("_Key")
 _CONVOLUTIONS = frozenset({torch.conv2d, torch.conv_transpose2d})
 # Dynamo's syntax around the parts of a path.
 _PART = re.compile(r"'([^']*)'|\.([A-Za-z_]\w*)|\[(\d+)\]")
@@ -207,9 +208,16 @@ def is_plain_weight(held: object) -> bool:
 
 def _is_sharded(node: fx.Node) -> bool:
     """Whether FSDP gathers the weight: undetectably, into the same tensor at every call."""
-    guard_source = getattr(getattr(node, "_dynamo_source", None), "guard_source", None)
-    kind = guard_source() if callable(guard_source) else guard_source
+    kind = _kind_of(getattr(node, "_dynamo_source", None))
     return kind is not None and kind.is_fsdp_module()
+
+
+def _kind_of(source: Any) -> Any:
+    """Where Dynamo found a value, as a `GuardSource`; None if it does not say. Older versions of
+    PyTorch have a method for it.
+    """
+    kind = getattr(source, "guard_source", None)
+    return kind() if callable(kind) else kind
 
 
 def _is_of_images(weight: fx.Node) -> bool:
@@ -244,13 +252,12 @@ def _names_of(module: fx.GraphModule, inputs: Sequence[object]) -> dict[int, str
     """
     paths: Mapping[str, str] = module.meta.get(_PATHS, {})
     nodes = module.graph.find_nodes(op="placeholder")
-    held = {}
+    sources = {}
     for place, (node, value) in enumerate(zip(nodes, inputs, strict=True)):
         source = getattr(node, "_dynamo_source", None)
-        if source is not None and (type(value) is torch.nn.Parameter or is_held_by_module(source)):
-            held[place] = _place_of(source)
-    shortest = _shortest(held.values())
-    names = {place: shortest[path] for place, path in held.items()}
+        if source is not None and (type(value) is torch.nn.Parameter or is_in_module(source)):
+            sources[place] = source
+    names = _shortest_paths(sources)
     return {
         place: paths.get(node.name) or names.get(place, node.name)
         for place, node in enumerate(nodes)
@@ -259,35 +266,39 @@ def _names_of(module: fx.GraphModule, inputs: Sequence[object]) -> dict[int, str
 
 def _paths_in(module: fx.GraphModule) -> Mapping[str, str]:
     """Paths by the names that parameters and buffers have in Dynamo's graph."""
-    sources = getattr(module, "_param_name_to_source", {})
-    held = {name: _place_of(source) for name, source in sources.items()}
-    shortest = _shortest(held.values())
-    return {name: shortest[path] for name, path in held.items()} | module.meta.get(_PATHS, {})
+    sources: Mapping[str, Any] = getattr(module, "_param_name_to_source", {})
+    return _shortest_paths(sources) | module.meta.get(_PATHS, {})
 
 
-def is_held_by_module(source: Any) -> bool:
+def is_in_module(source: Any) -> bool:
     """Whether Dynamo found a value in a module, as an attribute or in one."""
-    kind = source.guard_source() if callable(source.guard_source) else source.guard_source
+    kind = _kind_of(source)
     return kind is not None and (kind.is_unspecialized_nn_module() or kind.is_fsdp_module())
 
 
-def _place_of(source: Any) -> tuple[str, ...]:
+def _shortest_paths(sources: Mapping[_Key, Any]) -> dict[_Key, str]:
+    """The path of each source, without the variable where that tells paths apart: modules are known
+    by many names.
+    """
+    paths = {key: _path_of(source) for key, source in sources.items()}
+    alike: dict[str, set[tuple[str, ...]]] = {}
+    for path in paths.values():
+        alike.setdefault(_without_variable(path), set()).add(path)
+    return {
+        key: _without_variable(path) if len(alike[_without_variable(path)]) == 1 else ".".join(path)
+        for key, path in paths.items()
+    }
+
+
+def _path_of(source: Any) -> tuple[str, ...]:
     """The variable at which Dynamo found a value, and its path from there."""
     spelled = source.name if isinstance(source.name, str) else source.name()
     parts = ("".join(part) for part in _PART.findall(spelled))
     return tuple(part for part in parts if part not in _HOLDERS)
 
 
-def _shortest(places: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
-    """Paths without the variable where that tells them apart: modules are known by many names."""
-    short: dict[str, set[tuple[str, ...]]] = {}
-    for place in places:
-        short.setdefault(".".join(place[1:] or place), set()).add(place)
-    return {
-        place: path if len(alike) == 1 else ".".join(place)
-        for path, alike in short.items()
-        for place in alike
-    }
+def _without_variable(path: tuple[str, ...]) -> str:
+    return ".".join(path[1:] or path)
 
 
 def _attribute(module: torch.nn.Module, path: str) -> object:
