@@ -18,12 +18,14 @@ _COMMANDS = (
     ("bench", "digits.onnx", "--runs", "2"),
     ("doctor",),
 )
-_STRACE = shutil.which("strace")
+# The processes of a command, and of their system calls those alone that concern networks.
+_STRACE = (shutil.which("strace") or "strace", "-f", "--seccomp-bpf", "-qq", "-e", "trace=%network")
 
 
 def _may_trace() -> bool:
     """Whether this system lets a process trace its children: containers often refuse it."""
-    return _STRACE is not None and subprocess.run([_STRACE, "true"], capture_output=True, check=False).returncode == 0
+    is_there = shutil.which("strace") is not None
+    return is_there and subprocess.run([*_STRACE, "true"], capture_output=True, check=False).returncode == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def done(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """One command, run once for all that is asked of it."""
     folder = tmp_path_factory.mktemp("telemetry")
     environment, trace = _lay_out(folder), folder / "trace"
-    tracing = [str(_STRACE), "-f", "-qq", "-e", "trace=%network", "-o", str(trace)] if _may_trace() else []
+    tracing = [*_STRACE, "-o", str(trace)] if _may_trace() else []
     words = [*tracing, sys.executable, "-m", "mezzo", *request.param]
     ran = subprocess.run(words, cwd=folder, env=environment, capture_output=True, check=False)
     return _Done(ran.returncode, ran.stderr, _left(environment), trace.read_text() if tracing else None)
