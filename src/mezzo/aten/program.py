@@ -55,13 +55,14 @@ class Program:
     It is not modified; edits go to `copied()`. Only a compiler's graph is edited in place.
 
     `owner` is the module with the graph's constants and subgraphs as attributes. `weights` are the
-    placeholders whose tensors do not change between runs, by placeholder name; other placeholders
-    are inputs, and `names` lists those whose name differs from the placeholder's. `states` are
-    initial values of inputs where the program has them: buffers that it writes. `scaled` are the
-    products of a weight or constant with a power of two, by node name: they are read as constants.
-    `outputs` are the output names in order; None numbers them. For a subgraph, `path` is the path
-    of names to it, and `around` is its caller's mark. For a joint forward and backward graph,
-    `backward` is the set of nodes that run after the output gradients arrive.
+    placeholders whose tensors do not change between runs, and constants that are computed from
+    them, by node name; other placeholders are inputs, and `names` lists those whose name differs
+    from the placeholder's. `states` are initial values of inputs where the program has them:
+    buffers that it writes. `scaled` are the products of a weight or constant with a power of two,
+    by node name: they are read as constants. `outputs` are the output names in order; None numbers
+    them. For a subgraph, `path` is the path of names to it, and `around` is its caller's mark. For
+    a joint forward and backward graph, `backward` is the set of nodes that run after the output
+    gradients arrive.
     """
 
     graph: fx.Graph

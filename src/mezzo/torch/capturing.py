@@ -267,16 +267,11 @@ class _CapturingPass(PlanningPass):
         options: Options,
         digest: str,
         before: Before,
-        are_frozen: bool,
+        as_frozen: bool,
         take: Callable[[Program], object],
     ) -> None:
-        super().__init__(edited, options, digest, before)
-        self._take, self._are_frozen = take, are_frozen
-
-    def is_weight(self, tensor: object, place: int) -> bool:
-        """Buffers are weights where the compiled graph has them as constants."""
-        is_frozen = self._are_frozen and place in self.edited.owned
-        return is_frozen or super().is_weight(tensor, place)
+        super().__init__(edited, options, digest, before, as_frozen=as_frozen)
+        self._take = take
 
     def plan_program(self, program: Program) -> Sequence[RewrittenGraph]:
         graph = program.copied()

@@ -78,6 +78,8 @@ class AtenRunner:
 
     def constant(self, node: fx.Node) -> object:
         """The tensor or subgraph that a get_attr node refers to."""
+        if node.name in self.program.weights:
+            return self._weight(node)
         return _constant(self.program.owner, node, self.arithmetic)
 
     def dead_after(self, node: fx.Node) -> Sequence[fx.Node]:

@@ -174,7 +174,8 @@ class _Reader:
             assert isinstance(tensor, torch.Tensor), "a constant is a tensor"
             return tensor
 
-        self._add_weight(node, ProgramTensor(str(node.target), find))
+        weight = self.program.weights.get(node.name)
+        self._add_weight(node, weight or ProgramTensor(str(node.target), find))
 
     def _add_weight(self, node: fx.Node, weight: ProgramTensor) -> None:
         number = len(self.values)

@@ -57,6 +57,7 @@ from mezzo.torch.weights.block_products import (
     pack_blocks,
     rounded_weights,
 )
+from mezzo.torch.weights.computed_weights import fold_weights
 from mezzo.torch.weights.frozen import (
     casts_of_constants,
     constants_of,
@@ -100,9 +101,14 @@ class PlanningPass(CustomGraphPass):
         before: Before = (),
         controls: Controls | None = None,
         options_of: OptionsOf | None = None,
+        *,
+        as_frozen: bool = False,
     ) -> None:
-        """`options_of`: those of a graph and its plan to replay, where graphs have their own."""
+        """`options_of`: those of a graph and its plan to replay, where graphs have their own.
+        `as_frozen`: the graph stands for one whose weights are constants, and is not compiled.
+        """
         self.edited, self.options, self.digest, self.before = edited, options, digest, before
+        self.as_frozen = as_frozen
         self.controls = Controls() if controls is None else controls
         self.low, self.device = float_type(options.planning.low), device_of(edited.inputs)
         self.options_of = options_of or (lambda _: (options, None, False))
@@ -187,7 +193,7 @@ class PlanningPass(CustomGraphPass):
         written = {node.args[0] for node in graph.nodes if node.target is COPY}
         weights, names = self._weights_and_names(descriptors, written)
         assert graph.owning_module is not None, "a compiler's graph is of a module"
-        return Program(
+        program = Program(
             graph=graph,
             owner=graph.owning_module,
             weights=weights,
@@ -199,6 +205,13 @@ class PlanningPass(CustomGraphPass):
             names=names,
             name="the graph of torch.compile",
         )
+        if not self._are_frozen():
+            return program
+        return replace(program, weights=weights | fold_weights(program))
+
+    def _are_frozen(self) -> bool:
+        """Whether weights are constants of the compiled graph."""
+        return self.as_frozen or bool(inductor_config.freezing)
 
     def plan_program(self, program: Program) -> Sequence[RewrittenGraph]:
         """Plan and edit the graph and its subgraphs; none if that fails, which is noted."""
@@ -276,7 +289,10 @@ class PlanningPass(CustomGraphPass):
             tensor = self.edited.behind(descriptor)
             if isinstance(descriptor, PlainAOTInput):
                 names[node.name] = self.edited.names.get(descriptor.idx, node.name)
-                tensor = tensor if self.is_weight(tensor, descriptor.idx) else None
+                # Buffers are weights where the compiled graph has them as constants.
+                is_constant = self.as_frozen and descriptor.idx in self.edited.owned
+                is_weight = isinstance(tensor, torch.nn.Parameter) or is_constant
+                tensor = tensor if is_weight else None
             elif isinstance(descriptor, ParamAOTInput | BufferAOTInput):
                 names[node.name] = paths.get(descriptor.target, descriptor.target)
             if isinstance(tensor, torch.Tensor) and node not in written and self._is_cached(tensor):
@@ -301,17 +317,13 @@ class PlanningPass(CustomGraphPass):
             and isinstance(tensor := self.edited.behind(descriptor), torch.Tensor)
         }
 
-    def is_weight(self, tensor: object, place: int) -> bool:
-        """Whether an input of a graph whose weights may change is one of them."""
-        return isinstance(tensor, torch.nn.Parameter)
-
     def _is_cached(self, tensor: torch.Tensor) -> bool:
         """Whether a weight is rounded once, if weights are to be integers: frozen, or cached by its
         changes.
         """
         planning = self.options.planning
         is_quantized = planning.line.quantized is not None and tensor.dim() > 1
-        if inductor_config.freezing or not (planning.weight_bits or is_quantized):
+        if self._are_frozen() or not (planning.weight_bits or is_quantized):
             return True
         candidates = [
             self.edited.inputs[candidate.weight]

@@ -66,6 +66,7 @@ class ReferenceBackend(Backend):
 
     def __init__(self, settings: CompilerSettings) -> None:
         super().__init__(replace(settings, is_frozen=False), self._compile)
+        self._as_frozen = settings.is_frozen
         self.reference_run = ReferenceRun.EXACT
         self.see: See = _see_nothing
         self.graphs: list[Recorded | None] = []
@@ -79,7 +80,15 @@ class ReferenceBackend(Backend):
     def make_pass(self, edited: Edited, options: Options, theirs: Before) -> PlanningPass:
         settings = self.settings
         options_of = settings.options_of(options)
-        return _RecordingPass(edited, options, settings.digest, theirs, self.graphs, options_of)
+        return _RecordingPass(
+            edited,
+            options,
+            settings.digest,
+            theirs,
+            options_of=options_of,
+            as_frozen=self._as_frozen,
+            records=self.graphs,
+        )
 
     def _compile(
         self, module: fx.GraphModule, inputs: object, **ignored: object
@@ -117,10 +126,14 @@ class _RecordingPass(PlanningPass):
         options: Options,
         digest: str,
         before: Before,
-        records: list[Recorded | None],
+        *,
         options_of: OptionsOf,
+        as_frozen: bool,
+        records: list[Recorded | None],
     ) -> None:
-        super().__init__(edited, options, digest, before, options_of=options_of)
+        super().__init__(
+            edited, options, digest, before, options_of=options_of, as_frozen=as_frozen
+        )
         self._into = records
 
     def __call__(self, graph: fx.Graph) -> None:

@@ -45,9 +45,9 @@ def hold_corrected(program: Program, weights: Mapping[str, ProgramTensor]) -> No
     of them, as they are to be.
     """
     graph, owner = program.graph, program.owner
-    for node in graph.find_nodes(op="placeholder"):
-        corrected = weights.get(node.name)
-        if corrected is None or corrected is program.weights[node.name]:
+    for node in [node for node in graph.nodes if node.name in program.weights]:
+        corrected = weights[node.name]
+        if corrected is program.weights[node.name]:
             continue
         assert corrected.tensor is not None, "its elements were computed"
         name = f"mezzo_corrected_{node.name}"
@@ -118,18 +118,28 @@ def constants_of(graph: fx.Graph) -> Iterator[fx.Node]:
     """
     yield from filter(_is_fp32, graph.find_nodes(op="get_attr"))
     context = TracingContext.try_get()
-    metadata = None if context is None else context.fw_metadata
-    if context is None or metadata is None or context.params_flat_unwrap_subclasses is None:
+    frozen = None if context is None else context.params_flat_unwrap_subclasses
+    if frozen is None:
         return
+    may_change = inputs_that_may_change(graph)
+    for node in graph.find_nodes(op="placeholder")[: len(frozen)]:
+        if node not in may_change and _is_fp32(node):
+            yield node
+
+
+def inputs_that_may_change(graph: fx.Graph) -> set[fx.Node]:
+    """The inputs of a graph that it writes to, and those that the caller gets a view of."""
+    context = TracingContext.try_get()
+    metadata = None if context is None else context.fw_metadata
+    if metadata is None:
+        return set()
     written = (MutationType.MUTATED_IN_GRAPH, MutationType.MUTATED_OUT_GRAPH)
-    excluded = {output.base_idx for output in metadata.output_info if output.base_idx is not None}
-    excluded |= {
+    places = {output.base_idx for output in metadata.output_info if output.base_idx is not None}
+    places |= {
         place for place, info in enumerate(metadata.input_info) if info.mutation_type in written
     }
-    inputs = graph.find_nodes(op="placeholder")
-    for place, node in enumerate(inputs[: len(context.params_flat_unwrap_subclasses)]):
-        if place not in excluded and _is_fp32(node):
-            yield node
+    inputs = enumerate(graph.find_nodes(op="placeholder"))
+    return {node for place, node in inputs if place in places}
 
 
 def _is_fp32(node: fx.Node) -> bool:
