@@ -76,6 +76,18 @@ def test_corrections_lower_the_error_and_leave_the_module_as_it_is(name: str, st
         assert torch.equal(tensor, before[key]), key
 
 
+@pytest.mark.parametrize("name", ["perceptron", "convolutions"])
+def test_errors_of_layers_are_those_of_corrected_weights(name: str) -> None:
+    """What is emulated of the last operator has the error of the answers, but for where roundings fall: a twentieth."""
+    run = corrected(name)
+    errors = mezzo.torch.compare(run._orig_mod, run, [rows(name, seed) for seed in range(50, 58)], layers="operators")
+    assert "weights: kept" in kept(run)
+    (output,) = errors.outputs
+    last = run.plans[0].nodes[-2].name
+    (layer,) = [layer for layer in errors.layers if layer.node == last]
+    assert layer.error == pytest.approx(output.error, rel=0.05)
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", ["linear", "transposed", "convolution", "scaled convolution"])
 def test_kernels_multiply_the_integers_of_the_plan(name: str, seed: int, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import fx
 
 from mezzo.aten.lab.arithmetic import AsTyped
-from mezzo.aten.lab.runner import AtenRunner, in_float64, wide
+from mezzo.aten.lab.runner import AtenRunner, in_float64, numbers_of, wide
 from mezzo.aten.program import Program, is_float
 from mezzo.aten.read.retype import COPY
 from mezzo.aten.read.scales import exponent_of
@@ -54,6 +54,15 @@ class Recorded:
     written: Program
     planned: Program
     spots: Mapping[str, Spot]
+
+    def corrected(self) -> dict[int, torch.Tensor]:
+        """The weights that the plan corrects, by argument position."""
+        corrected = {}
+        for place, node in enumerate(self.planned.graph.find_nodes(op="placeholder")):
+            weight = self.planned.weights.get(node.name)
+            if weight is not None and weight is not self.written.weights[node.name]:
+                corrected[place] = numbers_of(weight, node.name)
+        return corrected
 
 
 # Callback on a value: index of the graph call in the pass, index of the graph, FX node name,
@@ -104,9 +113,13 @@ class ReferenceBackend(Backend):
             ReferenceRun.PLANNED: AtenRunner(recorded.planned, wide()),
         }
 
+        corrected = recorded.corrected()
+
         def call(*args: object) -> object:
             self._turn += 1
             turn = self._turn
+            if self.reference_run is ReferenceRun.PLANNED:
+                args = tuple(corrected.get(place, value) for place, value in enumerate(args))
             return compute(
                 runners[self.reference_run],
                 args,
@@ -154,7 +167,12 @@ class _RecordingPass(PlanningPass):
         self._into.append(
             Recorded(
                 replace(program, graph=copied, owner=original),
-                replace(program, graph=result, owner=fx.GraphModule(owner, result)),
+                replace(
+                    program,
+                    graph=result,
+                    owner=fx.GraphModule(owner, result),
+                    weights=planned.result.program.weights,
+                ),
                 dict(_spots(planned)),
             )
         )
