@@ -258,3 +258,19 @@ def test_weights_that_may_change_are_computed_at_every_call() -> None:
     module[0].parametrizations.weight.original0.mul_(2)  # type: ignore[union-attr, operator]
     assert not torch.equal(run(data[0]), before)
     assert account(run).graphs[0].int8_products == 0
+
+
+@pytest.mark.parametrize("options", [{}, {"calibrator": "none"}], ids=["static", "rows"])
+@pytest.mark.parametrize("name", ["parts", "stacked", "adapted", "standardized"])
+def test_the_plan_says_why_they_run_in_floats_where_weights_may_change(name: str, options: dict[str, str]) -> None:
+    module, _, data = _made(name)
+    run = mezzo.torch.compile(module, to="int8", **(options or {"data": data}))
+    run(data[0])
+    products = [node for node in run.plans[0].nodes if node.op in ("mm", "convolution")]
+    reasons = ["its weight is computed at every call, and freeze=True computes it once"] * 2
+    if (
+        name == "adapted"
+    ):  # the product of its second linear has a weight of the module's own, and one computes the first
+        assert [node.because for node in products].count(reasons[0]) == 1
+    else:
+        assert [node.because for node in products] == reasons

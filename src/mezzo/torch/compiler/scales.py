@@ -18,6 +18,9 @@ from mezzo.torch.scaled_matmuls import MULTIPLE, multiplies_integers
 _CONVOLUTIONS = frozenset({"conv1d", "conv2d", "convolution"})
 NEVER_SEEN = "the data never came to this graph, so nothing of it runs in INT8"
 _NO_KERNEL, _IMAGE_RANK = "no-kernel", 4
+# The operands that are weights, by product.
+_WEIGHTS = {"mm": 1, "addmm": 2, "linear": 1} | dict.fromkeys(_CONVOLUTIONS, 1)
+_TRANSPOSES = frozenset({"permute", "t"})
 
 
 def names_of(reading: Reading) -> tuple[str, ...]:
@@ -71,6 +74,24 @@ def without_kernels(needs: Needs, target: Target) -> Iterator[NamedFinding]:
                 because = f"oneDNN's INT8 {word} fail their self-test on this machine"
         if because is not None:
             yield NamedFinding(node=product.name, rule=_NO_KERNEL, because=because)
+    because = "its weight is computed at every call, and freeze=True computes it once"
+    for node in _products_of_computed_weights(graph):
+        yield NamedFinding(node=node.name, rule=_NO_KERNEL, because=because)
+
+
+def _products_of_computed_weights(graph: Graph) -> Iterator[Node]:
+    """The products whose weight a graph computes from constants alone, other than a transpose."""
+    constants: set[int | None] = set()
+    computed: set[int | None] = set()
+    for node in graph.nodes:
+        if node.kind is Kind.SOURCE:
+            constants.update(node.outputs)
+        elif node.kind is Kind.OP and node.inputs and constants.issuperset(node.inputs):
+            constants.update(node.outputs)
+            if node.op not in _TRANSPOSES or not computed.isdisjoint(node.inputs):
+                computed.update(node.outputs)
+        elif node.op in _WEIGHTS and node.inputs[_WEIGHTS[node.op]] in computed:
+            yield node
 
 
 def _unlike_scaled(shape: tuple[int | None, ...]) -> str | None:
