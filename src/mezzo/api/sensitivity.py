@@ -2,22 +2,24 @@
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Unpack
 
 from mezzo.common.errors import InputError
 from mezzo.common.message_style import option, setting, verb
-from mezzo.contracts.frontend import Progress
+from mezzo.contracts.frontend import Model, Progress
 from mezzo.contracts.options.keyword_types import PlanOptions
 from mezzo.contracts.options.keywords import documents_options_with
 from mezzo.contracts.options.request import SEARCH_DEFAULTS
+from mezzo.contracts.plans import Accumulation
 from mezzo.conversion.fusing import fuse
 from mezzo.conversion.results import open_source, read_plan_options
 from mezzo.evaluate.answers import read_accumulation
-from mezzo.evaluate.data_session import open_session, resume_files
+from mezzo.evaluate.data_session import DataSession, open_session, resume_files
 from mezzo.numerics.data.data_checks import DataWatch
 from mezzo.numerics.measures import Sensitivity
-from mezzo.planner.options import refuse_stored_floats
+from mezzo.planner.options import Options, refuse_stored_floats
 from mezzo.quantize.calibration import with_parameters
 from mezzo.tuning.evaluator import (
     MOST_RUNS,
@@ -79,7 +81,17 @@ def sensitivity(
         model, data, labels=labels, batch_size=batch_size, files=files,
         feedback=chosen.planning.feedback,
     )  # fmt: skip
-    dataset = session.data
+    check_format(chosen)
+    model, chosen = fuse(model, chosen)
+    accumulation = read_accumulation(accumulate, tile, "emulated")
+    sums = {} if accumulate is None else {"accumulate": accumulate, "tile": str(tile)}
+    return measure_units(
+        model, chosen, session, max_runs=max_runs, accumulation=accumulation, sums=sums
+    )
+
+
+def check_format(chosen: Options) -> None:
+    """Raises InputError: `to` is not one format that operators compute in."""
     if len(chosen.planning.line.other_dtypes) > 1:
         raise InputError(
             f"{option('to')} is {dict(chosen.settings)['to']!r}, and sensitivity is measured"
@@ -93,10 +105,23 @@ def sensitivity(
             f" operators, not for weights alone; {verb('tune')} with {to} and"
             f" {option('max_error')} measures every weight"
         )
-    model, chosen = fuse(model, chosen)
-    chosen = with_parameters(model, chosen, session)
-    accumulation = read_accumulation(accumulate, tile, "emulated") or chosen.planning.sums
-    evaluator = Evaluator(model, chosen, accumulation)
+
+
+def measure_units(
+    model: Model,
+    options: Options,
+    session: DataSession,
+    *,
+    max_runs: int = MOST_RUNS,
+    accumulation: Accumulation | None = None,
+    sums: Mapping[str, str] = MappingProxyType({}),
+) -> Sensitivity:
+    """Measure the output error of each unit of a model on the first samples of a session's data.
+    `accumulation`: that of the target if None; `sums`: the same as settings of saved runs.
+    """
+    dataset, progress = session.data, model.progress
+    options = with_parameters(model, options, session)
+    evaluator = Evaluator(model, options, accumulation or options.planning.sums)
     (low,) = evaluator.lows
     units: Sequence[PrecisionUnit] = units_of(evaluator.judged, low)
     first_batch = next(dataset.filled(), None)
@@ -123,8 +148,7 @@ def sensitivity(
     def foresee(sets: Sequence[Sequence[int]]) -> None:
         evaluator.foresee((dict.fromkeys(chosen, low) for chosen in sets), batch, shares)
 
-    sums = {} if accumulate is None else {"accumulate": accumulate, "tile": str(tile)}
-    scores = ScoreCache.of(session, evaluator.graph, {**dict(chosen.settings), **sums})
+    scores = ScoreCache.of(session, evaluator.graph, {**dict(options.settings), **sums})
 
     def error_of(nodes: Sequence[int]) -> float:
         names = [evaluator.graph.nodes[node].name for node in nodes]

@@ -12,6 +12,7 @@ from mezzo.torch.inspect.comparing import compare
 from mezzo.torch.inspect.explaining import explain
 from mezzo.torch.inspect.gradient_ranges import gradient_ranges
 from mezzo.torch.inspect.gradients import compare_gradients
+from mezzo.torch.inspect.measuring import ranges, sensitivity
 from mezzo.torch.inspect.reporting import report
 from mezzo.torch.train.optimizer.optimizers import watch_steps
 from mezzo.torch.train.optimizer.updates import compile_update
@@ -28,9 +29,11 @@ __all__ = [
     "gradient_ranges",
     "keep",
     "precision",
+    "ranges",
     "refresh",
     "report",
     "save_plan",
+    "sensitivity",
 ]
 
 register()

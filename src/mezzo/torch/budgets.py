@@ -45,6 +45,7 @@ def plans_within(
 
 def _plan_within(captured: CapturedGraph, max_error: float) -> Plan:
     model, options, session = captured.opened()
+    session = session.hold_out(model)
     goal = read_goal(max_error, None, None, margin=margin_of(session))
     options = options.with_settings(**goal.settings())
     model, options = calibrated_for_search(model, options, session)

@@ -84,8 +84,8 @@ class CapturedGraph:
         )
 
     def opened(self) -> tuple[Model, Options, DataSession]:
-        """The graph as a model, its options, and data, some held out. It reads its sizes from
-        inputs that have them, and numbers from the caller from inputs of their own.
+        """The graph as a model, its options, and its data. It reads its sizes from inputs that have
+        them, and numbers from the caller from inputs of their own.
         """
         graph = self.program.graph
         for size in self.open_sizes:
@@ -95,7 +95,7 @@ class CapturedGraph:
                 graph.erase_node(node)
         model: Model = TorchModel(self.program)
         feeds = [{name: array_of(value) for name, value in call.items()} for call in self.calls]
-        session = open_session(model, feeds).hold_out(model)
+        session = open_session(model, feeds)
         planning = self.options.planning
         if planning.line.quantized is not None:
             coarse = (

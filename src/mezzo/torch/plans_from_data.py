@@ -48,6 +48,7 @@ def _plan_of(captured: CapturedGraph) -> Plan:
     run time if that errs less; warns if they are wrong even then.
     """
     model, options, session = captured.opened()
+    session = session.hold_out(model)
     options = with_parameters(model, options, session)
     model, options = correct_parameters(model, options, session)
     planned = convert_planned(model, options)

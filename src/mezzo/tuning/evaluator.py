@@ -248,7 +248,7 @@ def units_of(judged: Judged, low: DType) -> tuple[PrecisionUnit, ...]:
             continue
         members.setdefault(root_of[node.id], []).append(node.id)
     return tuple(
-        PrecisionUnit(labels.get(root, graph.nodes[root].name), tuple(nodes), low)
+        PrecisionUnit(labels.get(root, graph.nodes[nodes[0]].name), tuple(nodes), low)
         for root, nodes in members.items()
     )
 

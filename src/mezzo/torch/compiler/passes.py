@@ -105,7 +105,7 @@ class PlanningPass(CustomGraphPass):
         as_frozen: bool = False,
     ) -> None:
         """`options_of`: those of a graph and its plan to replay, where graphs have their own.
-        `as_frozen`: the graph stands for one whose weights are constants, and is not compiled.
+        `as_frozen`: weights are constants, as in a graph that Inductor freezes; it is interpreted.
         """
         self.edited, self.options, self.digest, self.before = edited, options, digest, before
         self.as_frozen = as_frozen
