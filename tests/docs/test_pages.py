@@ -66,7 +66,7 @@ _UNRUN = {
     "needs torch, scikit-learn, nncf and openvino, and ten minutes": 1,
     "needs torch, transformers, torchao and a CPU with AVX2": 3,
     "needs torch and what the first lines of torch_tasks.py name": 1,
-    "needs torch": 68,
+    "needs torch": 70,
     "needs AVX512, torch": 2,
     "needs accelerate, torch": 4,
     "needs accelerate, torch, transformers": 2,
