@@ -227,7 +227,7 @@ class _Drawn(Net):
     """Its weight is another one at every call."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.linear(x, self.up.weight * torch.rand_like(self.up.weight))
+        return F.linear(x, torch.normal(self.up.weight, 0.1))
 
 
 @pytest.mark.parametrize("kind", [_Written, _Returned, _Drawn])
@@ -237,7 +237,9 @@ def test_what_may_change_from_call_to_call_is_no_constant(kind: type[Net], to: s
     exact.load_state_dict(module.state_dict())
     x, is_drawn = torch.randn(4, 32), kind is _Drawn
     calibration = {"data": [torch.randn(4, 32) for _ in range(4)]} if to == "int8" else {}
-    run = mezzo.torch.compile(module, to=to, freeze=True, **calibration)
+    # Else Inductor draws numbers first, and no weight is an operand of that.
+    drawing = {"fallback_random": True} if is_drawn else None
+    run = mezzo.torch.compile(module, to=to, freeze=True, options=drawing, **calibration)
     module.load_state_dict(exact.state_dict())
     answers = []
     for _ in range(3):

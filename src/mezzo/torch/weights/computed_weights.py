@@ -81,7 +81,7 @@ def _is_read_as_weight(node: fx.Node) -> bool:
     that a product reads itself is none, as the tensor behind it is.
     """
     value = tensor_of(node)
-    if value is None or value.dtype is not torch.float32 or value.dim() < 2:
+    if value is None or value.dtype is not torch.float32:
         return False
     is_transpose = node.args[1:] == TURNS.get(node.target)
     return any(
