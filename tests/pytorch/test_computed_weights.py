@@ -276,3 +276,30 @@ def test_the_plan_says_why_they_run_in_floats_where_weights_may_change(name: str
         assert [node.because for node in products].count(reasons[0]) == 1
     else:
         assert [node.because for node in products] == reasons
+
+
+def test_gradients_reach_what_they_are_computed_from() -> None:
+    module, _, data = _made("normed")
+    run = mezzo.torch.compile(module, to="fp16", freeze=True)
+    for call in (run, module):
+        with torch.enable_grad():
+            call(data[0]).sum().backward()
+    twice = {name: weight.grad for name, weight in module.named_parameters()}
+    module.zero_grad()
+    with torch.enable_grad():
+        module(data[0]).sum().backward()
+    for name, weight in module.named_parameters():
+        # Both runs added up, in FP16 and in FP32.
+        assert float((twice[name] - 2 * weight.grad).norm() / weight.grad.norm()) < 0.02, name
+
+
+@pytest.mark.parametrize("to", ["int8", "fp16"])
+def test_with_gradients_enabled_inductor_freezes_nothing(to: str) -> None:
+    module, _, data = _made("normed")
+    calibration = {"data": data} if to == "int8" else {}
+    run = mezzo.torch.compile(module.requires_grad_(False), to=to, freeze=True, **calibration)
+    with torch.enable_grad():
+        answer = run(data[0])
+    assert float((answer - module(data[0])).norm() / answer.norm()) < 0.02
+    assert float((run(data[0]) - module(data[0])).norm() / answer.norm()) < 0.05  # two products in INT8
+    assert [graph.int8_products for graph in account(run).graphs] == [0, 2 if to == "int8" else 0]

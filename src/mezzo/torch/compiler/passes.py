@@ -109,6 +109,9 @@ class PlanningPass(CustomGraphPass):
         """
         self.edited, self.options, self.digest, self.before = edited, options, digest, before
         self.as_frozen = as_frozen
+        self.are_frozen = as_frozen or bool(inductor_config.freezing)
+        # With gradients enabled, Inductor freezes nothing.
+        self.folds = self.are_frozen and not torch.is_grad_enabled()
         self.controls = Controls() if controls is None else controls
         self.low, self.device = float_type(options.planning.low), device_of(edited.inputs)
         self.options_of = options_of or (lambda _: (options, None, False))
@@ -205,13 +208,9 @@ class PlanningPass(CustomGraphPass):
             names=names,
             name="the graph of torch.compile",
         )
-        if not self._are_frozen():
+        if not self.folds:
             return program
         return replace(program, weights=weights | fold_weights(program))
-
-    def _are_frozen(self) -> bool:
-        """Whether weights are constants of the compiled graph."""
-        return self.as_frozen or bool(inductor_config.freezing)
 
     def plan_program(self, program: Program) -> Sequence[RewrittenGraph]:
         """Plan and edit the graph and its subgraphs; none if that fails, which is noted."""
@@ -323,7 +322,7 @@ class PlanningPass(CustomGraphPass):
         """
         planning = self.options.planning
         is_quantized = planning.line.quantized is not None and tensor.dim() > 1
-        if self._are_frozen() or not (planning.weight_bits or is_quantized):
+        if self.are_frozen or not (planning.weight_bits or is_quantized):
             return True
         candidates = [
             self.edited.inputs[candidate.weight]
