@@ -80,7 +80,9 @@ def without_kernels(needs: Needs, target: Target) -> Iterator[NamedFinding]:
 
 
 def _products_of_computed_weights(graph: Graph) -> Iterator[Node]:
-    """The products whose weight a graph computes from constants alone, other than a transpose."""
+    """The FP32 products whose weight a graph computes from constants alone, other than a
+    transpose.
+    """
     constants: set[int | None] = set()
     computed: set[int | None] = set()
     for node in graph.nodes:
@@ -90,7 +92,11 @@ def _products_of_computed_weights(graph: Graph) -> Iterator[Node]:
             constants.update(node.outputs)
             if node.op not in _TRANSPOSES or not computed.isdisjoint(node.inputs):
                 computed.update(node.outputs)
-        elif node.op in _WEIGHTS and node.inputs[_WEIGHTS[node.op]] in computed:
+        elif (
+            node.op in _WEIGHTS
+            and node.signature.dtype is not None
+            and node.inputs[_WEIGHTS[node.op]] in computed
+        ):
             yield node
 
 
