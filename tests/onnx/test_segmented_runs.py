@@ -153,11 +153,11 @@ def test_a_model_that_passes_the_bound_as_it_runs_is_cut_then() -> None:
     give_back_memory()
     private = find_private_bytes()
     assert private is not None, "this system tells what a process holds"
-    with memory_of(private + 330_000_000) as held:
+    with memory_of(private + 360_000_000) as held:
         session = Session(model, model.graph.input, Engine.ONNXRUNTIME, JUDGING)
         found = [session.run(feeds)]
     check_same(expected, found, "no seed")
-    assert held.segments == 0 or held.most_bytes <= 330_000_000
+    assert held.segments == 0 or held.most_bytes <= 360_000_000
     del found
     give_back_memory()
     with (
