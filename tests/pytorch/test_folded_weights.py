@@ -266,7 +266,7 @@ def test_weights_that_may_change_are_computed_at_every_call() -> None:
 @pytest.mark.parametrize("name", ["parts", "stacked", "adapted", "standardized"])
 def test_the_plan_says_why_they_run_in_floats_where_weights_may_change(name: str, options: dict[str, str]) -> None:
     module, _, data = _made(name)
-    run = mezzo.torch.compile(module, to="int8", **(options or {"data": data}))
+    run = mezzo.torch.compile(module, to="int8", data=None if options else data, **options)
     run(data[0])
     products = [node for node in run.plans[0].nodes if node.op in ("mm", "convolution")]
     reasons = ["its weight is computed at every call, and freeze=True computes it once"] * 2
