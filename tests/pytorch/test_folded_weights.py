@@ -156,11 +156,11 @@ def _made(name: str) -> tuple[nn.Module, nn.Module, list[torch.Tensor]]:
 @pytest.mark.parametrize("name", _KINDS)
 def test_frozen_they_run_in_int8_as_parameters_do(name: str, options: dict[str, str]) -> None:
     module, twin, data = _made(name)
-    given = {} if options else {"data": data}
+    calibration = {} if options else {"data": data}
     runs = []
     for each in (module, twin):
         torch._dynamo.reset()
-        run = mezzo.torch.compile(each, to="int8", freeze=True, **given, **options)
+        run = mezzo.torch.compile(each, to="int8", freeze=True, **calibration, **options)
         runs.append((run(data[0]), account(run).graphs[0].int8_products))
     (answer, products), (expected, expected_products) = runs
     assert products == expected_products == (0 if name == "standardized" and options else 2)
@@ -257,7 +257,7 @@ def test_weights_that_may_change_are_computed_at_every_call() -> None:
     module, _, data = _made("normed")
     run = mezzo.torch.compile(module, to="int8", data=data)
     before = run(data[0])
-    module[0].parametrizations.weight.original0.mul_(2)  # type: ignore[union-attr, operator]
+    module[0].parametrizations.weight.original0.mul_(2)  # type: ignore[union-attr, operator]  # parametrizations have no types
     assert not torch.equal(run(data[0]), before)
     assert account(run).graphs[0].int8_products == 0
 
@@ -270,9 +270,7 @@ def test_the_plan_says_why_they_run_in_floats_where_weights_may_change(name: str
     run(data[0])
     products = [node for node in run.plans[0].nodes if node.op in ("mm", "convolution")]
     reasons = ["its weight is computed at every call, and freeze=True computes it once"] * 2
-    if (
-        name == "adapted"
-    ):  # the product of its second linear has a weight of the module's own, and one computes the first
+    if name == "adapted":  # its other products are of two weights, and by a weight of the module's own
         assert [node.because for node in products].count(reasons[0]) == 1
     else:
         assert [node.because for node in products] == reasons

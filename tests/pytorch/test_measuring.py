@@ -61,11 +61,10 @@ def test_sensitivities_are_those_of_the_exported_program(to: str) -> None:
     module = Layers().eval()
     (graph,) = mezzo.torch.sensitivity(module, _BATCHES, to=to)
     exported = torch.export.export(module, (_BATCHES[0],))
-    expected = mezzo.sensitivity(exported, [{"x": batch.numpy()} for batch in _BATCHES], to=to)  # type: ignore[arg-type]
-    for ours, theirs in ((graph, expected),):
-        assert len(ours.units) == len(theirs.units) == 5
-        # The bias is a product's own or an operand of it, so single roundings differ.
-        assert [unit.error for unit in ours.units] == pytest.approx([unit.error for unit in theirs.units], rel=0.1)
+    expected = mezzo.sensitivity(exported, [{"x": batch.numpy()} for batch in _BATCHES], to=to)  # type: ignore[arg-type]  # the types are ONNX's
+    assert len(graph.units) == len(expected.units) == 5
+    # The bias is a product's own or an operand of it, so single roundings differ.
+    assert [unit.error for unit in graph.units] == pytest.approx([unit.error for unit in expected.units], rel=0.1)
     assert {unit.name for unit in graph.units} == {
         "up/addmm", "relu", "norm/native_layer_norm", "mul", "down/addmm"
     }  # fmt: skip
@@ -85,11 +84,11 @@ def test_each_graph_has_its_units_in_int8(options: dict[str, str]) -> None:
 @pytest.mark.skipif(not multiplies_int8(IN_PAIRS), reason="oneDNN has no INT8 matmuls on this machine")
 def test_frozen_weights_that_are_computed_are_seen() -> None:
     module = nn.Sequential(parametrizations.weight_norm(nn.Linear(32, 16)), nn.ReLU(), nn.Linear(16, 8)).eval()
-    found = {
+    by_freezing = {
         is_frozen: mezzo.torch.sensitivity(module, _BATCHES, to="int8", freeze=is_frozen)[0].units
         for is_frozen in (False, True)
     }
-    names = {is_frozen: sorted(unit.name for unit in units) for is_frozen, units in found.items()}
+    names = {is_frozen: sorted(unit.name for unit in units) for is_frozen, units in by_freezing.items()}
     assert names == {False: ["2/addmm"], True: ["0/addmm", "2/addmm"]}
 
 

@@ -45,8 +45,8 @@ def sensitivity(
         data: batches, as of `mezzo.torch.compare`. The model runs on them; scales of INT8 come from
             all of it, and errors from the first samples.
         max_runs: forward runs of a graph.
-        options: as of `mezzo.torch.compile`: `to` (default "bf16"), which is one format, `policy`,
-            `freeze` and others.
+        options: as of `mezzo.torch.compile`: `to` (default "bf16"), which is one format, `policy`
+            (default "aggressive"), `freeze` and others.
 
     Raises InputError: an option is at fault, there is no batch, or it comes to no graph.
     """

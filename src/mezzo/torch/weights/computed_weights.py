@@ -5,7 +5,6 @@ pruning, weight standardization). Planning and calibration then see weights.
 
 from collections import Counter
 from collections.abc import Iterable
-from operator import getitem
 from typing import Any
 
 import torch
@@ -13,9 +12,9 @@ from torch import fx
 
 from mezzo.aten.lab.runner import numbers_of
 from mezzo.aten.program import Program, ProgramTensor, attribute_of, tensor_of
-from mezzo.aten.torch_internals import OpOverload, without_python_dispatcher
+from mezzo.aten.torch_internals import without_python_dispatcher
 from mezzo.torch.torch_internals import without_modes
-from mezzo.torch.weights.frozen import inputs_that_may_change
+from mezzo.torch.weights.frozen import inputs_that_may_change, made_of
 from mezzo.torch.weights.packing import TURNS, readers_of
 
 
@@ -25,7 +24,13 @@ def fold_weights(program: Program) -> dict[str, ProgramTensor]:
     first weight that it is computed from, in alphabetical order, with a number.
     """
     graph, owner = program.graph, program.owner
-    computed = _computed_from_constants(program)
+    may_change = inputs_that_may_change(graph)
+    constants = {
+        node
+        for node in graph.nodes
+        if node not in may_change and (node.op == "get_attr" or node.name in program.weights)
+    }
+    computed = sorted(made_of(graph, constants) - constants)
     folded: dict[str, ProgramTensor] = {}
     taken: Counter[str] = Counter()
     for node in computed:
@@ -45,35 +50,9 @@ def fold_weights(program: Program) -> dict[str, ProgramTensor]:
         # What the caller gets is computed anew, as it may be written to.
         node.replace_all_uses_with(constant, lambda user: user.op != "output")
         folded[constant.name] = ProgramTensor(f"{name}#{taken[name]}", numbers.detach)
-    graph.eliminate_dead_code()
+    if folded:
+        graph.eliminate_dead_code()
     return folded
-
-
-def _computed_from_constants(program: Program) -> dict[fx.Node, None]:
-    """The calls that depend on constants alone, in order."""
-    may_change = inputs_that_may_change(program.graph)
-    constants: set[fx.Node] = set()
-    computed: dict[fx.Node, None] = {}
-    for node in program.graph.nodes:
-        if node in may_change:
-            continue
-        if node.op == "get_attr" or node.name in program.weights:
-            constants.add(node)
-        elif (
-            node.op == "call_function"
-            and _is_deterministic(node.target)
-            and node.all_input_nodes
-            and constants.issuperset(node.all_input_nodes)
-        ):
-            constants.add(node)
-            computed[node] = None
-    return computed
-
-
-def _is_deterministic(target: object) -> bool:
-    if isinstance(target, OpOverload):
-        return torch.Tag.nondeterministic_seeded not in target.tags
-    return target is getitem
 
 
 def _is_read_as_weight(node: fx.Node) -> bool:

@@ -6,6 +6,7 @@ in place of two.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import getitem
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +14,7 @@ from torch import fx
 
 from mezzo.aten.program import Program, ProgramTensor, tensor_of
 from mezzo.aten.read.retype import CAST, is_cast
+from mezzo.aten.torch_internals import OpOverload
 from mezzo.torch.compiler.building import CallInserter, arguments_of
 from mezzo.torch.onednn.epilogues import retraced, widened
 from mezzo.torch.onednn.int8_kernels import INT8_CONVOLUTION, INT8_PRODUCTS
@@ -37,7 +39,7 @@ class _Scaling(NamedTuple):
 
 def casts_of_constants(graph: fx.Graph) -> int:
     """The number of conversions that Inductor folds, as they depend only on weights."""
-    return sum(node.target is CAST for node in _made_of(graph, set(constants_of(graph))))
+    return sum(node.target is CAST for node in made_of(graph, set(constants_of(graph))))
 
 
 def hold_corrected(program: Program, weights: Mapping[str, ProgramTensor]) -> None:
@@ -71,7 +73,7 @@ def pack_constants(graph: fx.Graph, dtype: torch.dtype) -> None:
     sources = {slot: wide[low] for low, slot in slots.items()}
     layouts = pack(graph, slots, wide)
     _pack_blocks(build, constants, wide)
-    constant_nodes = _made_of(graph, constants)
+    constant_nodes = made_of(graph, constants)
     packed: dict[fx.Node, fx.Node] = {}
     for product in [node for node in graph.nodes if node.target in (LINEAR, CONVOLUTION)]:
         slot: Any = product.args[1]
@@ -148,14 +150,21 @@ def _is_fp32(node: fx.Node) -> bool:
     return value is not None and value.dtype is torch.float32 and value.device.type == "cpu"
 
 
-def _made_of(graph: fx.Graph, constants: set[fx.Node]) -> set[fx.Node]:
-    """The nodes that depend only on constants."""
+def made_of(graph: fx.Graph, constants: set[fx.Node]) -> set[fx.Node]:
+    """The constants, and the nodes that depend only on constants and draw no random numbers."""
     dependents = set(constants)
     for node in graph.nodes:
         operands = node.all_input_nodes
-        if node.op == "call_function" and operands and dependents.issuperset(operands):
+        is_call = node.op == "call_function" and _is_deterministic(node.target)
+        if is_call and operands and dependents.issuperset(operands):
             dependents.add(node)
     return dependents
+
+
+def _is_deterministic(target: object) -> bool:
+    if isinstance(target, OpOverload):
+        return torch.Tag.nondeterministic_seeded not in target.tags
+    return target is getitem
 
 
 def _fold(
@@ -188,7 +197,7 @@ def fold_into_int8(graph: fx.Graph) -> None:
     """Fold channel scalings after INT8 products into their constant weights: the integers stay, up
     to their sign, and the scales of channels change. Nothing else is fused into the products yet.
     """
-    build, constants = CallInserter(graph), _made_of(graph, set(constants_of(graph)))
+    build, constants = CallInserter(graph), made_of(graph, set(constants_of(graph)))
     for product in [node for node in graph.nodes if node.target in INT8_PRODUCTS]:
         arguments = arguments_of(product)
         packed, scales, bias = (arguments[name] for name in ("packed", "scales", "bias"))
